@@ -1,0 +1,61 @@
+"""Atoll runs code that nobody vouches for in a sealed sandbox. This is its public Python API.
+
+Names are loaded when they are first used, so that `import atoll` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from atoll.errors import (
+        AtollError,
+        CommandFailed,
+        Conflict,
+        Forbidden,
+        InternalError,
+        InvalidRequest,
+        LimitExceeded,
+        NotFound,
+        TimedOut,
+        Unauthorized,
+        Unavailable,
+        Unsupported,
+    )
+
+    __version__: str
+
+__all__ = [
+    "AtollError",
+    "CommandFailed",
+    "Conflict",
+    "Forbidden",
+    "InternalError",
+    "InvalidRequest",
+    "LimitExceeded",
+    "NotFound",
+    "TimedOut",
+    "Unauthorized",
+    "Unavailable",
+    "Unsupported",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("atoll")
+    elif name in __all__:
+        from atoll import errors
+
+        value = getattr(errors, name)
+    else:
+        raise AttributeError(f"module 'atoll' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,107 @@
+"""A person at this terminal and a shell inside: bytes both ways, sizes in, the terminal put back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import anyio
+
+from atoll.cli.environment import terminal_kind
+from atoll.cli.messages import notice
+from atoll.cli.options import Wish
+from atoll.cli.sandboxes import keep_workspace, open_sandbox, run_until_stopped, tell_weak_limits
+from atoll.cli.streams import STDIN, STDOUT, wait_readable, write_all
+from atoll.engines.contract import Sandbox
+from atoll.errors import Conflict
+from atoll.model.process import EndReason, ProcessEnd, TerminalSize, describe_end
+from atoll.node.terminals import Terminal, Terminals
+
+_CHUNK = 65536
+_END_OF_INPUT = b"\x04"
+# What a killed program may have left switched on: colours, hidden cursor, mouse, bracketed paste.
+_CALM = b"\033[0m\033[?25h\033[?1000l\033[?1002l\033[?1003l\033[?1006l\033[?2004l"
+
+
+def interact(wish: Wish) -> int:
+    """Run a shell in a fresh sandbox until it ends; return its exit code."""
+    return run_until_stopped(partial(_interact, wish))
+
+
+async def _interact(wish: Wish) -> int:
+    async with open_sandbox(wish) as sandbox:
+        tell_weak_limits(sandbox.info.limits)
+        end = await _attend(sandbox)
+        await keep_workspace(sandbox, wish.keep)
+    return _tell_end(end)
+
+
+async def _attend(sandbox: Sandbox) -> ProcessEnd:
+    """Join this terminal to a shell until that ends."""
+    opening = Terminals(sandbox).open(size=terminal_size(), env={"TERM": terminal_kind()})
+    async with await opening as terminal:
+        with raw_terminal(STDIN):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_pass_keys, terminal)
+                tasks.start_soon(_pass_sizes, terminal)
+                async for data in terminal.read():
+                    await write_all(STDOUT, data)
+                end = await terminal.wait()
+                tasks.cancel_scope.cancel()
+        return end
+
+
+async def _pass_keys(terminal: Terminal) -> None:
+    while True:
+        await wait_readable(STDIN)
+        keys = os.read(STDIN, _CHUNK)
+        try:
+            await terminal.write(keys or _END_OF_INPUT)
+        except Conflict:
+            # The shell has just ended; its end is being waited for elsewhere.
+            return
+        if not keys:
+            return
+
+
+async def _pass_sizes(terminal: Terminal) -> None:
+    with anyio.open_signal_receiver(signal.SIGWINCH) as changes:
+        # The window may have changed while the sandbox was being made.
+        await terminal.resize(terminal_size())
+        async for _ in changes:
+            await terminal.resize(terminal_size())
+
+
+def terminal_size() -> TerminalSize:
+    """Return this terminal's size; some report none at all."""
+    columns, rows = os.get_terminal_size(STDIN)
+    return TerminalSize(min(rows, 4096) or 24, min(columns, 4096) or 80)
+
+
+@contextmanager
+def raw_terminal(descriptor: int) -> Iterator[None]:
+    """Hand every key on as it is; put the terminal back however this ends."""
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setraw(descriptor)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+        try:
+            os.write(STDOUT, _CALM)
+        except OSError:
+            # The window is gone; nothing is left to calm.
+            pass
+
+
+def _tell_end(end: ProcessEnd) -> int:
+    if end.exit_code is not None:
+        return end.exit_code
+    if end.reason is not EndReason.EXITED:
+        notice(f"the shell {describe_end(end)}")
+    return 128 + (end.signal or signal.SIGKILL)

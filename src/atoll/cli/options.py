@@ -1,0 +1,116 @@
+"""Options that several commands share, and the sandbox that they add up to."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from atoll.cli.arguments import Misuse, Parser
+from atoll.errors import InvalidRequest
+from atoll.model.limits import Limits
+from atoll.model.sizes import parse_size
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The sandbox that a command line asks for."""
+
+    engine: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Path | None = None
+    keep: Path | None = None
+
+
+def add_json(parser: Parser) -> None:
+    """Add the switch that every command which tells something has."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_engine(parser: Parser) -> None:
+    """Add the choice of an engine."""
+    parser.add_argument("--engine", metavar="NAME", help="way of isolating; see 'atoll doctor'")
+    parser.add_argument(
+        "--best-effort",
+        action="store_true",
+        help="accept limits that the kernel cannot enforce here",
+    )
+
+
+def add_sandbox(parser: Parser) -> None:
+    """Add everything that can be said about a sandbox."""
+    parser.add_argument("--memory", metavar="SIZE", help="most memory, such as 256m or 2g")
+    parser.add_argument("--cpus", metavar="N", type=float, help="most processors, such as 0.5")
+    parser.add_argument("--processes", metavar="N", type=int, help="most processes and threads")
+    parser.add_argument(
+        "--files", metavar="DIR", type=Path, help="copy DIR into the workspace first"
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="DIR",
+        type=Path,
+        help="copy the workspace to DIR, new or empty, at the end",
+    )
+    parser.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="set a variable; repeatable",
+    )
+    add_engine(parser)
+
+
+def read_wish(options: Namespace) -> Wish:
+    """Return the sandbox that was asked for; raise `Misuse` before anything starts if it cannot be."""
+    _check_directories(options.files, options.keep)
+    return Wish(
+        engine=options.engine,
+        limits=read_limits(options.memory, options.cpus, options.processes, options.best_effort),
+        env=_read_variables(options.env),
+        files=options.files,
+        keep=options.keep,
+    )
+
+
+def read_limits(
+    memory: str | None, cpus: float | None, processes: int | None, best_effort: bool
+) -> Limits:
+    """Return the limits; raise `Misuse` for impossible ones."""
+    try:
+        limits = Limits(
+            memory_bytes=None if memory is None else parse_size(memory),
+            cpus=cpus,
+            processes=processes,
+            enforcement="best_effort" if best_effort else "strict",
+        )
+        limits.resolve()
+    except InvalidRequest as error:
+        raise Misuse(error.message) from error
+    return limits
+
+
+def _read_variables(assignments: Sequence[str]) -> Mapping[str, str]:
+    variables = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not name or not equals:
+            raise Misuse(f"--env {assignment!r} is not NAME=VALUE")
+        variables[name] = value
+    return variables
+
+
+def _check_directories(files: Path | None, keep: Path | None) -> None:
+    if files is not None and not files.is_dir():
+        raise Misuse(f"--files {files} is not a directory; name one that exists")
+    if keep is None:
+        return
+    # Checked now: after the run it would be too late to ask for another place.
+    if keep.is_symlink() or (keep.exists() and not keep.is_dir()):
+        raise Misuse(f"--keep {keep} is not a directory; name a new one")
+    if keep.is_dir() and any(keep.iterdir()):
+        raise Misuse(f"--keep {keep} is not empty; name a new directory")
+    if not keep.parent.is_dir():
+        raise Misuse(f"--keep {keep}: {keep.parent} does not exist; make it first")

@@ -1,0 +1,103 @@
+"""A sandbox for as long as one command takes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from atoll.cli.environment import data_directory
+from atoll.cli.messages import notice
+from atoll.cli.options import Wish
+from atoll.engines import catalog
+from atoll.engines.contract import Sandbox
+from atoll.model.limits import LimitsInfo
+from atoll.model.sandbox import SandboxSpec
+
+if TYPE_CHECKING:
+    from atoll.node.files import Files
+    from atoll.node.trees import TreeReport
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_CLEAN_UP_SECONDS = 10
+# What only a control group holds for a whole sandbox; an rlimit holds each process by itself.
+_WHOLE = {"memory_bytes": "memory", "cpus": "cpus", "processes": "processes"}
+
+
+def run_until_stopped(work: Callable[[], Awaitable[int]]) -> int:
+    """Run `work` to its end and return its exit code; a signal to stop ends it with 128 + its number."""
+    stopped_by: list[int] = []
+
+    async def guarded() -> int:
+        with anyio.CancelScope() as scope:
+            _stop_on_signals(scope, stopped_by)
+            # Switched off while we started; what is loaded now stays to the end.
+            gc.freeze()
+            gc.enable()
+            return await work()
+        return 128 + stopped_by[0]
+
+    return anyio.run(guarded)
+
+
+def _stop_on_signals(scope: anyio.CancelScope, stopped_by: list[int]) -> None:
+    def stop(number: int) -> None:
+        stopped_by.append(number)
+        scope.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+
+
+@asynccontextmanager
+async def open_sandbox(wish: Wish) -> AsyncIterator[Sandbox]:
+    """Make the sandbox that was wished for, filled with its files; destroy it at the end."""
+    name = wish.engine or catalog.engine_names()[0]
+    engine = catalog.make_engine(name, data_dir=data_directory())
+    try:
+        sandbox = await engine.create(SandboxSpec(limits=wish.limits, env=wish.env))
+        if wish.files is not None:
+            _tell_skipped(await _files(sandbox).upload(wish.files), wish.files)
+        yield sandbox
+    finally:
+        with anyio.move_on_after(_CLEAN_UP_SECONDS, shield=True):
+            await engine.close()
+
+
+async def keep_workspace(sandbox: Sandbox, target: Path | None) -> None:
+    """Copy the workspace to the host, if that was wished for."""
+    if target is not None:
+        _tell_skipped(await _files(sandbox).download(".", target), target)
+
+
+def _files(sandbox: Sandbox) -> Files:
+    # Loaded when it is needed: most runs copy nothing and have to be quick.
+    from atoll.node.files import Files
+
+    return Files(sandbox.workspace)
+
+
+def _tell_skipped(report: TreeReport, place: Path) -> None:
+    if report.skipped:
+        names = ", ".join(report.skipped_paths[:3])
+        notice(f"{report.skipped} links or special files were not copied with {place}: {names} …")
+
+
+def tell_weak_limits(limits: LimitsInfo) -> None:
+    """Say which limits hold each process instead of the sandbox, or nobody at all."""
+    weak = [
+        f"{_WHOLE.get(name, name)} by {keeper}"
+        for name, keeper in limits.enforced_by.items()
+        if keeper == "nothing" or (name in _WHOLE and keeper not in ("cgroup", "engine"))
+    ]
+    if weak:
+        notice(
+            f"no control group here, limits are held less well: {', '.join(weak)}; see 'atoll doctor'"
+        )

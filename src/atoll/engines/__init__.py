@@ -1,0 +1,1 @@
+"""Ways of isolating code, behind one contract."""

@@ -1,0 +1,267 @@
+"""What every engine must do: the waist between isolation and all that is built on it.
+
+An engine makes sandboxes; a sandbox starts processes and holds a workspace. Kernels, terminals,
+file pages, archives and previews are written once on top of this, in `atoll.node`.
+
+Errors: every method may raise `Unavailable` when the machine below fails, and, once the sandbox is
+destroyed or lost, `Conflict`. Others are named where they arise. What a program does is never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from socket import socket
+from types import MappingProxyType
+from typing import Protocol
+
+from atoll.model.file import FileInfo
+from atoll.model.ids import ProcessId, SandboxId
+from atoll.model.process import Command, Output, ProcessEnd, TerminalSize
+from atoll.model.sandbox import SandboxInfo, SandboxSpec
+
+
+class Feature(StrEnum):
+    """An ability that not every engine has; using one that is missing raises `Unsupported`."""
+
+    TERMINALS = "terminals"
+    PORTS = "ports"  # Sandbox.connect and Sandbox.listen
+    PAUSE = "pause"
+    MOUNTS = "mounts"
+    PERSISTENT_WORKSPACES = "persistent_workspaces"
+    ADOPTION = "adoption"  # sandboxes outlive the node and are found again
+    FILE_SNAPSHOTS = "file_snapshots"
+    MEMORY_SNAPSHOTS = "memory_snapshots"
+    KERNEL_FORK = "kernel_fork"  # kernels are forks of a warm zygote
+
+
+# What an engine of each name has to offer. The conformance suite compares; an engine cannot
+# quietly offer less. More is allowed only where the machine decides (pausing needs a cgroup).
+REQUIRED_FEATURES: Mapping[str, frozenset[Feature]] = MappingProxyType(
+    {
+        "fake": frozenset({Feature.TERMINALS, Feature.PORTS, Feature.PAUSE, Feature.MOUNTS}),
+        "namespaces": frozenset({Feature.TERMINALS, Feature.PORTS, Feature.MOUNTS}),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One fact about this machine that an engine depends on, with the fix where it is missing."""
+
+    name: str
+    ok: bool
+    found: str
+    fix: str = ""
+    required: bool = True
+
+
+class Engine(Protocol):
+    """A way of making sandboxes on this machine."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name in `REQUIRED_FEATURES`."""
+        ...
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """What this engine can do on this machine beyond commands and files."""
+        ...
+
+    async def check(self) -> Sequence[Check]:
+        """Return what this machine gives the engine; it works if every required check is ok."""
+        ...
+
+    async def create(self, spec: SandboxSpec) -> Sandbox:
+        """Make a sandbox, attested before it is returned.
+
+        Raises:
+            InvalidRequest: an unknown template, an impossible limit, a mount that is not allowed.
+            Unsupported: this machine cannot give or enforce what was asked for.
+            Unavailable: a set-up step failed; nothing is left behind.
+        """
+        ...
+
+    async def adopt(self, sandbox_id: SandboxId) -> Sandbox:
+        """Take over a sandbox that an earlier node left running.
+
+        Raises:
+            Unsupported: without `Feature.ADOPTION`.
+            NotFound: there is no such sandbox.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Destroy every sandbox of this engine and release all it holds; safe to call twice."""
+        ...
+
+
+class Sandbox(Protocol):
+    """The isolated place that a caller owns."""
+
+    @property
+    def id(self) -> SandboxId:
+        """The sandbox's id."""
+        ...
+
+    @property
+    def info(self) -> SandboxInfo:
+        """Facts at this moment; works after the end, too."""
+        ...
+
+    @property
+    def workspace(self) -> Workspace:
+        """The sandbox's files."""
+        ...
+
+    async def start(self, command: Command) -> Process:
+        """Start a process. A missing program is not an error: it ends with exit code 127.
+
+        Cancelling this call leaves nothing running.
+
+        Raises:
+            InvalidRequest: the working directory does not exist.
+            Unsupported: the engine cannot run as that user.
+            LimitExceeded: the sandbox has no room for another process.
+        """
+        ...
+
+    async def connect(self, port: int) -> socket:
+        """Return a stream connected to `port` on the sandbox's own loopback.
+
+        Raises:
+            InvalidRequest: not a port number.
+            Unavailable: nothing listens there.
+            Unsupported: without `Feature.PORTS`.
+        """
+        ...
+
+    async def listen(self, port: int, address: str = "127.0.0.1") -> socket:
+        """Return a socket that listens on the sandbox's own loopback, for the host to accept on.
+
+        Raises:
+            InvalidRequest: not a loopback address, or a port below 1024.
+            Conflict: the port is taken.
+            Unsupported: without `Feature.PORTS`.
+        """
+        ...
+
+    async def pause(self) -> None:
+        """Stop every process in place; raises `Unsupported` without `Feature.PAUSE`."""
+        ...
+
+    async def resume(self) -> None:
+        """Let every process go on; raises `Unsupported` without `Feature.PAUSE`."""
+        ...
+
+    async def wait_ended(self) -> None:
+        """Return once the sandbox is destroyed or lost."""
+        ...
+
+    async def destroy(self) -> None:
+        """End every process, abort running calls and remove everything; safe to call twice."""
+        ...
+
+
+class Process(Protocol):
+    """A program running in a sandbox."""
+
+    @property
+    def id(self) -> ProcessId:
+        """The process's id, unique for ever."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """Its number inside the sandbox, or 0 if the program could not be started."""
+        ...
+
+    @property
+    def command(self) -> Command:
+        """What was asked for."""
+        ...
+
+    def output(self) -> AsyncIterator[Output]:
+        """Yield both streams byte-exact, in order of arrival; may be read once.
+
+        Ends when both streams have ended, or soon after the process has ended while something it left
+        behind keeps them open. A terminal has one stream, stdout. A reader that stops reading stops
+        the program, as a full pipe does.
+        """
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes to standard input.
+
+        Raises:
+            InvalidRequest: the command was started without `stdin`.
+            Conflict: standard input is closed, by either side.
+        """
+        ...
+
+    async def close_stdin(self) -> None:
+        """Let standard input end; safe to call twice."""
+        ...
+
+    async def wait(self) -> ProcessEnd:
+        """Return how the process ended; may be called by many and again."""
+        ...
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the process and its group; nothing happens once it has ended.
+
+        Raises:
+            InvalidRequest: not a signal number.
+        """
+        ...
+
+    async def kill(self) -> None:
+        """End everything that the process started, also what left its group or session."""
+        ...
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Change the terminal's size; raises `InvalidRequest` if it has none."""
+        ...
+
+    async def close(self) -> None:
+        """Kill it if it still runs and release what the host holds; safe to call twice."""
+        ...
+
+
+class Workspace(Protocol):
+    """The sandbox's files. Every path goes through `model.file.parse_path` first.
+
+    Links are resolved inside the sandbox only and never lead out of the workspace. All methods raise
+    `NotFound` for what is missing, `InvalidRequest` for a path that is malformed or names the wrong
+    kind of thing, `LimitExceeded` when the disk is full.
+    """
+
+    async def stat(self, path: str) -> FileInfo:
+        """Return facts about a file; a link is described itself, not followed."""
+        ...
+
+    async def list(self, path: str = ".", *, limit: int = 10_000) -> Sequence[FileInfo]:
+        """Return the entries of a directory by name; raises `LimitExceeded` beyond `limit`."""
+        ...
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        """Yield the bytes of a regular file, at most up to the size it has at the start."""
+        ...
+
+    async def write(self, path: str, data: bytes | AsyncIterator[bytes], *, mode: int = 0o644) -> FileInfo:
+        """Replace a file as a whole, parents made: readers see the old or the new one, never a part."""
+        ...
+
+    async def make_dir(self, path: str) -> None:
+        """Make a directory and its parents; one that exists is fine."""
+        ...
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or an empty directory; a full one only if `recursive`."""
+        ...
+
+    async def rename(self, source: str, target: str) -> None:
+        """Rename within the workspace, replacing a file; parents of the target are made."""
+        ...

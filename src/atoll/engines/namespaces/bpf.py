@@ -1,0 +1,160 @@
+"""A small assembler for system-call filters: ranges of call numbers, tests of arguments, verdicts.
+
+libseccomp knows one answer for all that is not listed. Here refused arguments, refused calls and unknown calls
+get different ones, arguments are always compared as the 32 bits that the kernel uses, and no library has to be
+found and loaded while somebody waits for a sandbox.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+ALLOW = 0x7FFF0000
+KILL_PROCESS = 0x80000000
+_ERRNO = 0x00050000
+
+_LOAD_WORD, _AND = 0x20, 0x54
+_JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x05, 0x15, 0x35, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_MOST_INSTRUCTIONS = 4096
+
+
+def errno_verdict(errno: int) -> int:
+    """Return the verdict that answers a call with `errno`."""
+    return _ERRNO | errno
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """If argument `index`, masked, equals one of `values`, the verdict is `then`.
+
+    With `and_also`, another argument has to have that value, too.
+    """
+
+    index: int
+    values: tuple[int, ...]
+    then: int
+    mask: int = 0xFFFFFFFF
+    and_also: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Tests in order; the first that fits decides, else `otherwise` does."""
+
+    tests: tuple[Test, ...]
+    otherwise: int
+
+
+Verdict = int | Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class _Instruction:
+    code: int
+    operand: int
+    if_true: str | None = None  # a label; None is the next instruction
+
+
+def assemble(
+    architecture: int, verdicts: Mapping[int, Verdict], unknown: int, *, first_foreign: int | None
+) -> bytes:
+    """Return the filter: `verdicts` by call number, `unknown` for all others.
+
+    Numbers from `first_foreign` on belong to another calling convention and are unknown, too.
+    """
+    program = _Program()
+    program.add(_LOAD_WORD, _ARCHITECTURE)
+    program.add(_JUMP_EQUAL, architecture, "known architecture")
+    program.add(_RETURN, KILL_PROCESS)
+    program.label("known architecture")
+    program.add(_LOAD_WORD, _NUMBER)
+    ranges = _ranges({n: v for n, v in verdicts.items() if first_foreign is None or n < first_foreign}, unknown)
+    _add_search(program, ranges)
+    return program.encode()
+
+
+def _ranges(verdicts: Mapping[int, Verdict], unknown: int) -> list[tuple[int, Verdict]]:
+    """Return (first number, verdict) pairs that cover all numbers."""
+    ranges: list[tuple[int, Verdict]] = []
+    for number in range(max(verdicts) + 2):
+        verdict = verdicts.get(number, unknown)
+        if not ranges or ranges[-1][1] != verdict:
+            ranges.append((number, verdict))
+    return ranges
+
+
+def _add_search(program: _Program, ranges: Sequence[tuple[int, Verdict]]) -> None:
+    if len(ranges) == 1:
+        _add_verdict(program, ranges[0][1])
+        return
+    middle = len(ranges) // 2
+    upper = program.new_label()
+    program.add(_JUMP_AT_LEAST, ranges[middle][0], upper)
+    _add_search(program, ranges[:middle])
+    program.label(upper)
+    _add_search(program, ranges[middle:])
+
+
+def _add_verdict(program: _Program, verdict: Verdict) -> None:
+    if isinstance(verdict, int):
+        program.add(_RETURN, verdict)
+        return
+    for test in verdict.tests:
+        program.add(_LOAD_WORD, _ARGUMENTS + 8 * test.index)
+        if test.mask != 0xFFFFFFFF:
+            program.add(_AND, test.mask)
+        matched, after = program.new_label(), program.new_label()
+        for value in test.values:
+            program.add(_JUMP_EQUAL, value, matched)
+        program.add(_JUMP, 0, after)
+        program.label(matched)
+        if test.and_also is not None:
+            index, value = test.and_also
+            both = program.new_label()
+            program.add(_LOAD_WORD, _ARGUMENTS + 8 * index)
+            program.add(_JUMP_EQUAL, value, both)
+            program.add(_JUMP, 0, after)
+            program.label(both)
+        program.add(_RETURN, test.then)
+        program.label(after)
+    program.add(_RETURN, verdict.otherwise)
+
+
+class _Program:
+    """Instructions with labels; every conditional jump is near, every far one unconditional."""
+
+    def __init__(self) -> None:
+        self._instructions: list[_Instruction] = []
+        self._labels: dict[str, int] = {}
+        self._named = 0
+
+    def new_label(self) -> str:
+        self._named += 1
+        return f"label {self._named}"
+
+    def label(self, name: str) -> None:
+        self._labels[name] = len(self._instructions)
+
+    def add(self, code: int, operand: int, if_true: str | None = None) -> None:
+        if if_true is None or code == _JUMP:
+            self._instructions.append(_Instruction(code, operand, if_true))
+            return
+        # Conditional jumps reach 255 instructions; behind each stands one that reaches everywhere.
+        self._instructions.append(_Instruction(code, operand, "next"))
+        self._instructions.append(_Instruction(_JUMP, 0, if_true))
+
+    def encode(self) -> bytes:
+        if len(self._instructions) > _MOST_INSTRUCTIONS:
+            raise ValueError(f"filter has {len(self._instructions)} instructions, the most is {_MOST_INSTRUCTIONS}")
+        return b"".join(self._encode(at, each) for at, each in enumerate(self._instructions))
+
+    def _encode(self, at: int, instruction: _Instruction) -> bytes:
+        operand, true, false = instruction.operand, 0, 0
+        if instruction.if_true == "next":
+            false = 1
+        elif instruction.if_true is not None:
+            operand = self._labels[instruction.if_true] - at - 1
+        return struct.pack("<HBBI", instruction.code, true, false, operand)

@@ -1,0 +1,468 @@
+"""Cgroups: limits of memory, processes and cpu for each sandbox, on v1, v2 and hybrid layouts.
+
+Every engine has one directory per hierarchy, every sandbox one below it. On v1 the child enters by writing to
+`tasks` files that were opened here; on v2 it is cloned into its directory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from atoll.errors import Unavailable
+from atoll.model.limits import ResolvedLimits
+
+NEEDED = ("memory", "pids", "cpu")
+_PERIOD_US = 100_000
+_REMOVE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where each controller is: v1 by directory, v2 by one directory for those it has."""
+
+    v1: Mapping[str, Path]
+    v2: Path | None
+    v2_controllers: frozenset[str]
+
+    def version_of(self, controller: str) -> int | None:
+        """Return 1, 2 or None for a controller."""
+        if controller in self.v1:
+            return 1
+        return 2 if controller in self.v2_controllers else None
+
+    @property
+    def name(self) -> str:
+        """v1, v2, hybrid or none."""
+        versions = {self.version_of(controller) for controller in NEEDED} - {None}
+        if not versions:
+            return "none"
+        return "hybrid" if len(versions) > 1 or (1 in versions and self.v2) else f"v{versions.pop()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """How often limits were hit so far."""
+
+    out_of_memory: int = 0
+    too_many_processes: int = 0
+
+
+class SandboxCgroup(Protocol):
+    """The cgroup of one sandbox."""
+
+    @property
+    def entry_fds(self) -> Sequence[int]:
+        """Descriptors by which the child enters."""
+        ...
+
+    @property
+    def cloned_into(self) -> bool:
+        """Whether the child is cloned into the (one) descriptor."""
+        ...
+
+    @property
+    def paths(self) -> Mapping[str, str]:
+        """What /proc/PID/cgroup has to show, by controller ('' is v2)."""
+        ...
+
+    def entered(self) -> None:
+        """Release the entry descriptors."""
+        ...
+
+    def events(self) -> Events:
+        """Return how often limits were hit."""
+        ...
+
+    def freeze(self, frozen: bool) -> None:
+        """Stop all processes, or let them go on."""
+        ...
+
+    def remove(self) -> None:
+        """Remove it; its processes have ended."""
+        ...
+
+
+class CgroupTree(Protocol):
+    """The engine's part of the cgroup hierarchy."""
+
+    @property
+    def controllers(self) -> frozenset[str]:
+        """Controllers that limits can use here."""
+        ...
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether sandboxes can be paused."""
+        ...
+
+    @property
+    def directories(self) -> Sequence[Path]:
+        """The engine's own directories, to be removed at its end."""
+        ...
+
+    def admit_zygotes(self, pid: int, uid: int) -> None:
+        """Let the jail `pid`, whose zygotes run as `uid`, make sandboxes here."""
+        ...
+
+    def make(self, name: str, limits: ResolvedLimits) -> SandboxCgroup:
+        """Make the cgroup of a sandbox with its limits."""
+        ...
+
+    def remove(self) -> None:
+        """Remove the engine's directories."""
+        ...
+
+
+# --- finding out what there is -------------------------------------------------------------------------
+
+
+def detect(proc: Path = Path("/proc")) -> Layout:
+    """Return where this process's controllers are, from /proc/self."""
+    return parse_layout((proc / "self/cgroup").read_text(), (proc / "self/mountinfo").read_text())
+
+
+def parse_layout(membership: str, mountinfo: str) -> Layout:
+    """Return the layout that /proc/self/cgroup and /proc/self/mountinfo describe."""
+    paths = _parse_membership(membership)
+    v1: dict[str, Path] = {}
+    v2: Path | None = None
+    for line in mountinfo.splitlines():
+        fields, _, tail = line.partition(" - ")
+        kind, _source, options = (tail.split() + ["", "", ""])[:3]
+        root, mount_point = fields.split()[3:5]
+        if kind == "cgroup2" and v2 is None and "" in paths:
+            v2 = _below(mount_point, root, paths[""])
+        for controller in options.split(",") if kind == "cgroup" else ():
+            if controller in paths:
+                v1[controller] = _below(mount_point, root, paths[controller])
+    return Layout(v1, v2, _v2_controllers(v2))
+
+
+def _parse_membership(text: str) -> dict[str, str]:
+    paths = {}
+    for line in text.splitlines():
+        _number, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            paths[controller] = path
+    return paths
+
+
+def _below(mount_point: str, root: str, path: str) -> Path:
+    """Return the directory of cgroup `path` where the part below `root` is mounted."""
+    if root != "/" and (path == root or path.startswith(root + "/")):
+        path = path[len(root) :]
+    return Path(mount_point, path.lstrip("/"))
+
+
+def _v2_controllers(directory: Path | None) -> frozenset[str]:
+    if directory is None:
+        return frozenset()
+    try:
+        return frozenset((directory / "cgroup.controllers").read_text().split())
+    except OSError:
+        return frozenset()
+
+
+def open_tree(name: str, layout: Layout) -> CgroupTree:
+    """Make the engine's directories; raise `Unavailable` with the reason where that cannot be."""
+    version = {layout.version_of(controller) for controller in NEEDED}
+    if version == {1}:
+        return V1Tree(name, layout)
+    if version == {2}:
+        return V2Tree(name, layout)
+    missing = [controller for controller in NEEDED if layout.version_of(controller) is None]
+    raise Unavailable(f"cgroup controllers {', '.join(missing) or 'are split and'} not available", layout=layout.name)
+
+
+# --- v1 ------------------------------------------------------------------------------------------------
+
+
+class V1Tree:
+    """One hierarchy per controller."""
+
+    def __init__(self, name: str, layout: Layout) -> None:
+        wanted = [controller for controller in (*NEEDED, "freezer") if controller in layout.v1]
+        # Controllers that are mounted together share their directory.
+        self._directories = {controller: layout.v1[controller] / name for controller in wanted}
+        self.controllers = frozenset(wanted)
+        self.can_freeze = "freezer" in wanted
+        try:
+            for directory in self.directories:
+                directory.mkdir()
+        except OSError as error:
+            self.remove()
+            raise Unavailable(f"cgroup {error.filename} cannot be made: {error.strerror}") from error
+
+    @property
+    def directories(self) -> Sequence[Path]:
+        """The engine's own directories."""
+        return tuple(dict.fromkeys(self._directories.values()))
+
+    def admit_zygotes(self, pid: int, uid: int) -> None:
+        """Nothing to do: descriptors opened here carry the right."""
+
+    def make(self, name: str, limits: ResolvedLimits) -> V1Cgroup:
+        """Make the cgroup of a sandbox with its limits."""
+        return V1Cgroup({each: path / name for each, path in self._directories.items()}, limits)
+
+    def remove(self) -> None:
+        """Remove the engine's directories."""
+        _remove_all(self.directories)
+
+
+class V1Cgroup:
+    """A sandbox's directory in each hierarchy."""
+
+    cloned_into = False
+
+    def __init__(self, directories: Mapping[str, Path], limits: ResolvedLimits) -> None:
+        self._directories = directories
+        self.entry_fds: tuple[int, ...] = ()
+        try:
+            for directory in self._distinct:
+                directory.mkdir()
+            for controller, settings in _v1_settings(limits).items():
+                _write_settings(directories[controller], settings)
+            self.entry_fds = tuple(os.open(d / "tasks", os.O_WRONLY | os.O_CLOEXEC) for d in self._distinct)
+        except OSError as error:
+            self.remove()
+            raise Unavailable(f"cgroup {error.filename or ''} refused: {error.strerror}") from error
+
+    @property
+    def _distinct(self) -> Sequence[Path]:
+        return tuple(dict.fromkeys(self._directories.values()))
+
+    @property
+    def paths(self) -> Mapping[str, str]:
+        """Controllers and the name of the directory each process has to be in."""
+        return {controller: path.name for controller, path in self._directories.items()}
+
+    def entered(self) -> None:
+        """Release the entry descriptors."""
+        for fd in self.entry_fds:
+            os.close(fd)
+        self.entry_fds = ()
+
+    def events(self) -> Events:
+        """Return how often limits were hit."""
+        memory = _read_keyed(self._directories["memory"] / "memory.oom_control")
+        pids = _read_keyed(self._directories["pids"] / "pids.events")
+        return Events(memory.get("oom_kill", 0), pids.get("max", 0))
+
+    def freeze(self, frozen: bool) -> None:
+        """Stop all processes, or let them go on."""
+        state = self._directories["freezer"] / "freezer.state"
+        state.write_text("FROZEN" if frozen else "THAWED")
+        _wait_for(state, "FROZEN" if frozen else "THAWED")
+
+    def remove(self) -> None:
+        """Remove it; its processes have ended."""
+        self.entered()
+        with suppress(OSError):
+            # Else its page cache keeps the memory cgroup alive, out of sight.
+            _write(self._directories["memory"] / "memory.force_empty", "0")
+        _remove_all(self._distinct)
+
+
+def _v1_settings(limits: ResolvedLimits) -> dict[str, dict[str, str]]:
+    memory = str(limits.memory_bytes)
+    return {
+        "memory": {"memory.limit_in_bytes": memory, "?memory.memsw.limit_in_bytes": memory},
+        "pids": {"pids.max": str(limits.processes)},
+        "cpu": {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(_quota(limits))},
+    }
+
+
+# --- v2 ------------------------------------------------------------------------------------------------
+
+
+class V2Tree:
+    """The unified hierarchy."""
+
+    can_freeze = True
+
+    def __init__(self, name: str, layout: Layout) -> None:
+        assert layout.v2 is not None
+        parent = _v2_parent(layout.v2)
+        self._directory = parent / name
+        self._zygotes = self._directory / "zygotes"
+        self.controllers = frozenset(NEEDED)
+        wanted = " ".join(f"+{controller}" for controller in NEEDED)
+        try:
+            _enable(parent, wanted)
+            self._directory.mkdir()
+            _write(self._directory / "cgroup.subtree_control", wanted)
+            self._zygotes.mkdir()
+        except OSError as error:
+            self.remove()
+            raise Unavailable(f"cgroup {error.filename or parent} refused: {error.strerror}") from error
+
+    @property
+    def directories(self) -> Sequence[Path]:
+        """The engine's own directory."""
+        return (self._directory,)
+
+    def admit_zygotes(self, pid: int, uid: int) -> None:
+        """Move the jail here and let its zygotes clone into sibling directories."""
+        _write(self._zygotes / "cgroup.procs", str(pid))
+        if uid:
+            # Cloning into a cgroup needs the right to write both that one's and the common parent's list.
+            os.chown(self._directory / "cgroup.procs", uid, uid)
+        self._uid = uid
+
+    def make(self, name: str, limits: ResolvedLimits) -> V2Cgroup:
+        """Make the cgroup of a sandbox with its limits."""
+        return V2Cgroup(self._directory / name, limits, self._uid)
+
+    def remove(self) -> None:
+        """Remove the engine's directory."""
+        _remove_all([self._zygotes, self._directory])
+
+
+class V2Cgroup:
+    """A sandbox's directory in the unified hierarchy."""
+
+    cloned_into = True
+
+    def __init__(self, directory: Path, limits: ResolvedLimits, uid: int) -> None:
+        self._directory = directory
+        self.entry_fds: tuple[int, ...] = ()
+        try:
+            directory.mkdir()
+            _write_settings(directory, _v2_settings(limits))
+            if uid:
+                os.chown(directory / "cgroup.procs", uid, uid)
+            self.entry_fds = (os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),)
+        except OSError as error:
+            self.remove()
+            raise Unavailable(f"cgroup {error.filename or directory} refused: {error.strerror}") from error
+
+    @property
+    def paths(self) -> Mapping[str, str]:
+        """The name of the directory each process has to be in."""
+        return {"": self._directory.name}
+
+    def entered(self) -> None:
+        """Release the entry descriptor."""
+        for fd in self.entry_fds:
+            os.close(fd)
+        self.entry_fds = ()
+
+    def events(self) -> Events:
+        """Return how often limits were hit."""
+        memory = _read_keyed(self._directory / "memory.events")
+        pids = _read_keyed(self._directory / "pids.events")
+        return Events(memory.get("oom_kill", 0), pids.get("max", 0))
+
+    def freeze(self, frozen: bool) -> None:
+        """Stop all processes, or let them go on."""
+        _write(self._directory / "cgroup.freeze", "1" if frozen else "0")
+        deadline = time.monotonic() + 5
+        while _read_keyed(self._directory / "cgroup.events").get("frozen") != int(frozen):
+            if time.monotonic() > deadline:
+                raise Unavailable("the kernel did not freeze every process within 5 s; try again")
+            time.sleep(0.001)
+
+    def remove(self) -> None:
+        """Remove it; its processes have ended."""
+        self.entered()
+        _remove_all([self._directory])
+
+
+def _v2_settings(limits: ResolvedLimits) -> dict[str, str]:
+    return {
+        "memory.max": str(limits.memory_bytes),
+        "?memory.swap.max": "0",
+        "pids.max": str(limits.processes),
+        "cpu.max": f"{_quota(limits)} {_PERIOD_US}",
+    }
+
+
+def _v2_parent(own: Path) -> Path:
+    """Root uses the top of the hierarchy, others the part that was delegated to them."""
+    if os.geteuid() != 0:
+        return own
+    top = own
+    while (top.parent / "cgroup.controllers").exists():
+        top = top.parent
+    return top
+
+
+def _enable(parent: Path, wanted: str) -> None:
+    try:
+        _write(parent / "cgroup.subtree_control", wanted)
+    except OSError:
+        # A cgroup that holds processes cannot share out controllers. If it is ours alone, move aside.
+        others = set((parent / "cgroup.procs").read_text().split()) - {str(os.getpid())}
+        if others:
+            raise
+        aside = parent / "atoll-owner"
+        aside.mkdir(exist_ok=True)
+        _write(aside / "cgroup.procs", str(os.getpid()))
+        _write(parent / "cgroup.subtree_control", wanted)
+
+
+# --- shared ----------------------------------------------------------------------------------------------
+
+
+def _quota(limits: ResolvedLimits) -> int:
+    return max(1000, int(limits.cpus * _PERIOD_US))
+
+
+def _write_settings(directory: Path, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        # A question mark: not every kernel accounts for swap.
+        path = directory / name.lstrip("?")
+        if name.startswith("?") and not path.exists():
+            continue
+        _write(path, value)
+
+
+def _write(path: Path, value: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _read_keyed(path: Path) -> dict[str, int]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split() for line in lines)
+    return {key: int(value) for key, value in pairs if value.isdigit()}
+
+
+def _wait_for(path: Path, state: str) -> None:
+    deadline = time.monotonic() + 5
+    while path.read_text().strip() != state:
+        if time.monotonic() > deadline:
+            raise Unavailable("the kernel did not freeze every process within 5 s; try again")
+        time.sleep(0.001)
+
+
+def _remove_all(directories: Iterable[Path]) -> None:
+    """Remove directories; the kernel may need a moment after the last process."""
+    deadline = time.monotonic() + _REMOVE_SECONDS
+    for directory in directories:
+        while True:
+            try:
+                directory.rmdir()
+                break
+            except FileNotFoundError:
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"cgroup {directory} cannot be removed: {error.strerror}") from error
+                time.sleep(0.001)

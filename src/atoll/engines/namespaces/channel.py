@@ -1,0 +1,65 @@
+"""Messages with descriptors over SOCK_SEQPACKET sockets, and other small system interfaces."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import fcntl
+import os
+import socket
+from collections.abc import Sequence
+from typing import TypeVar
+
+Struct = TypeVar("Struct", bound=ctypes.Structure)
+
+_MOST_FDS = 20
+_F_ADD_SEALS, _ALL_SEALS = 1033, 0xF
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected message sockets, not inherited by other programs."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+
+
+def send(channel: socket.socket, message: bytes | ctypes.Structure, fds: Sequence[int] = ()) -> None:
+    """Send one message with descriptors."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    channel.sendmsg([bytes(message)], rights, socket.MSG_NOSIGNAL)
+
+
+def receive(channel: socket.socket, kind: type[Struct]) -> tuple[Struct | None, list[int]]:
+    """Return one message and its descriptors; None for the end or a message of another size."""
+    size = ctypes.sizeof(kind)
+    room = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
+    data, ancillary, _flags, _address = channel.recvmsg(size + 1, room, socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, type_, content in ancillary:
+        if level == socket.SOL_SOCKET and type_ == socket.SCM_RIGHTS:
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    if len(data) != size:
+        close_all(fds)
+        return None, []
+    return kind.from_buffer_copy(data), list(fds)
+
+
+def receive_only(channel: socket.socket, kind: type[Struct]) -> Struct | None:
+    """Return one message; descriptors that come with it are closed."""
+    message, fds = receive(channel, kind)
+    close_all(fds)
+    return message
+
+
+def close_all(fds: Sequence[int]) -> None:
+    """Close descriptors."""
+    for fd in fds:
+        os.close(fd)
+
+
+def sealed_memory(name: str, content: bytes) -> int:
+    """Return a descriptor of memory that holds `content` and can never change again."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    fcntl.fcntl(fd, _F_ADD_SEALS, _ALL_SEALS)
+    return fd

@@ -1,0 +1,105 @@
+"""What this machine gives the namespaces engine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from atoll.engines.contract import Check
+from atoll.engines.namespaces import cgroups, mounts
+from atoll.engines.namespaces.seccomp import filter_for
+from atoll.engines.namespaces.zygotes import Keeper
+from atoll.errors import AtollError, Unavailable
+
+_OLDEST_KERNEL = (5, 12)
+
+
+def run(binaries: Path) -> Sequence[Check]:
+    """Return every check; the engine works if all required ones are ok."""
+    return [
+        check_kernel(platform.release()),
+        check_machine(platform.machine()),
+        check_programs(binaries),
+        check_jail(lambda: _try_jail(binaries)),
+        check_cgroups(_describe_cgroups),
+    ]
+
+
+def can_pause() -> bool:
+    """Return whether there is a freezer that this user can write."""
+    layout = cgroups.detect()
+    directory = layout.v1.get("freezer") or (layout.v2 if layout.name == "v2" else None)
+    return directory is not None and os.access(directory, os.W_OK)
+
+
+def check_kernel(release: str) -> Check:
+    """The kernel has the mount and process calls that the engine uses."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    version = (int(match[1]), int(match[2])) if match else (0, 0)
+    oldest = ".".join(map(str, _OLDEST_KERNEL))
+    return Check("kernel", version >= _OLDEST_KERNEL, release, f"boot a kernel of at least {oldest}")
+
+
+def check_machine(machine: str) -> Check:
+    """There is a system-call list for this machine."""
+    try:
+        filter_for(machine)
+    except AtollError as error:
+        return Check("machine", False, machine, error.message)
+    return Check("machine", True, machine)
+
+
+def check_programs(binaries: Path) -> Check:
+    """The native programs were built."""
+    missing = [name for name in ("keeper", "init") if not os.access(binaries / name, os.X_OK)]
+    found = f"missing: {', '.join(missing)}" if missing else "keeper, init"
+    return Check("native programs", not missing, found, "install the package again with a C compiler present")
+
+
+def check_jail(attempt: Callable[[], None]) -> Check:
+    """A jail can be built: user namespaces, mounts and /proc are there for this user."""
+    try:
+        attempt()
+    except Unavailable as error:
+        return Check("jail", False, error.message, _jail_fix(error))
+    return Check("jail", True, "namespaces, mounts and an own root work")
+
+
+def _jail_fix(error: Unavailable) -> str:
+    step = error.details.get("step")
+    if step == "jail_user_namespace":
+        return (
+            "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0,"
+            " kernel.apparmor_restrict_unprivileged_userns=0, or start Atoll as root"
+        )
+    if step == "jail_proc":
+        return "make /proc wholly visible: inside a container run it with unmasked /proc, e.g. --security-opt systempaths=unconfined"
+    return "start Atoll as root, or outside of a container"
+
+
+def check_cgroups(describe: Callable[[], str]) -> Check:
+    """Limits of memory, processes and cpu are enforced by the kernel."""
+    try:
+        return Check("cgroup limits", True, describe(), required=False)
+    except Unavailable as error:
+        fix = "start Atoll as root, or in a delegated cgroup (systemd-run --user --scope -p Delegate=yes)"
+        return Check("cgroup limits", False, error.message, fix, required=False)
+
+
+def _try_jail(binaries: Path) -> None:
+    template = mounts.find_template("base", binaries / "init")
+    keeper = Keeper(binaries / "keeper", rootless=os.geteuid() != 0)
+    try:
+        keeper.make_jail(template, 0 if os.geteuid() else 65533).close()
+    finally:
+        keeper.close()
+
+
+def _describe_cgroups() -> str:
+    layout = cgroups.detect()
+    tree = cgroups.open_tree(f"atoll-check-{os.getpid()}", layout)
+    tree.remove()
+    return f"{layout.name}: {', '.join(sorted(tree.controllers))}"

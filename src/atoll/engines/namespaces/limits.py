@@ -1,0 +1,48 @@
+"""Who enforces which limit on this machine, and what stands in where there is no cgroup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from atoll.errors import Unsupported
+from atoll.model.limits import EnforcedBy, Limits, ResolvedLimits
+
+_BY_CGROUP: Mapping[str, EnforcedBy] = {"memory_bytes": "cgroup", "cpus": "cgroup", "processes": "cgroup"}
+# RLIMIT_DATA holds each process, the watchdog holds them together; nothing shares out the cpu.
+_WITHOUT: Mapping[str, EnforcedBy] = {"memory_bytes": "watchdog", "cpus": "nothing", "processes": "rlimit"}
+_ALWAYS: Mapping[str, EnforcedBy] = {
+    "workspace_bytes": "tmpfs",
+    "tmp_bytes": "tmpfs",
+    "home_bytes": "tmpfs",
+    "shm_bytes": "tmpfs",
+    "inodes": "tmpfs",
+    "open_files": "rlimit",
+    "file_bytes": "rlimit",
+}
+
+
+def enforcement(limits: Limits, *, cgroups: bool) -> dict[str, EnforcedBy]:
+    """Return what enforces each limit; raise `Unsupported` if a written one would be weaker than asked for."""
+    held = {**_ALWAYS, **(_BY_CGROUP if cgroups else _WITHOUT)}
+    weak = sorted(name for name in limits.written & set(_BY_CGROUP) if held[name] != "cgroup")
+    if weak and limits.enforcement == "strict":
+        raise Unsupported(
+            f"the kernel cannot enforce {', '.join(weak)} here, because no cgroup is writable for this user;"
+            ' accept rlimits and a watchdog with enforcement="best_effort" (--best-effort), or run `atoll doctor`',
+            limits=weak,
+        )
+    return held
+
+
+def rlimits(limits: ResolvedLimits, *, cgroups: bool) -> dict[str, int]:
+    """Return the resource limits of each process, by their names in /proc/PID/limits."""
+    wanted = {
+        "Max core file size": 0,
+        "Max open files": limits.open_files,
+        "Max file size": limits.file_bytes,
+        "Max locked memory": 65536,
+    }
+    if not cgroups:
+        wanted["Max processes"] = limits.processes
+        wanted["Max data size"] = limits.memory_bytes
+    return wanted

@@ -1,0 +1,171 @@
+"""The tree that sandboxes see: a plan of entries from which the jail builds its root."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from atoll.engines.namespaces.wire import (
+    MAX_TARGET,
+    MAX_TEXT,
+    PlanEntry,
+    PlanFlag,
+    PlanOp,
+)
+from atoll.errors import InvalidRequest, Unsupported
+from atoll.model.sandbox import BASE_TEMPLATE
+
+PYTHON = "/opt/python"
+HOME = "/home/sandbox"
+
+_PASSWD = """root:x:0:0:root:/root:/bin/sh
+sandbox:x:65532:65532:sandbox:/home/sandbox:/bin/bash
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+"""
+_GROUP = """root:x:0:
+tty:x:5:
+sandbox:x:65532:
+nogroup:x:65534:
+"""
+_HOSTS = """127.0.0.1 localhost
+::1 localhost ip6-localhost ip6-loopback
+"""
+_NSSWITCH = """passwd: files
+group: files
+hosts: files dns
+services: files
+protocols: files
+"""
+# Of /etc only what ordinary programs need to start; keys, accounts and host names stay outside.
+_ETC_BINDS = ("alternatives", "fonts", "ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted", "R", "perl")
+_ETC_COPIES = ("ld.so.cache", "localtime", "services", "protocols", "mime.types", "ssl/openssl.cnf")
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_EMPTY = (
+    "/proc", "/tmp", "/workspace", "/home", HOME, "/mnt", "/opt", "/run", "/root", "/var", "/var/lib",
+    "/dev/pts", "/dev/shm",
+)  # fmt: skip
+_LINKS = {
+    "/etc/mtab": "/proc/self/mounts",
+    "/etc/os-release": "../usr/lib/os-release",
+    "/dev/fd": "/proc/self/fd",
+    "/dev/stdin": "/proc/self/fd/0",
+    "/dev/stdout": "/proc/self/fd/1",
+    "/dev/stderr": "/proc/self/fd/2",
+    "/dev/ptmx": "pts/ptmx",
+    "/var/tmp": "/tmp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The recipe for new sandboxes: a tree and an environment."""
+
+    name: str
+    plan: tuple[PlanEntry, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_template(name: str, init: Path) -> Template:
+    """Return the template of that name, or raise `InvalidRequest`."""
+    if name != BASE_TEMPLATE:
+        raise InvalidRequest(
+            f"there is no template {str(name)[:80]!r}; the one there is is {BASE_TEMPLATE!r}", template=str(name)
+        )
+    return Template(name, tuple(_base_plan(init)), _base_env())
+
+
+def _base_plan(init: Path) -> Iterator[PlanEntry]:
+    for path in ("/dev", "/etc", "/etc/ssl", "/etc/pki", "/etc/pki/tls", "/etc/pki/ca-trust", "/.atoll"):
+        yield entry(PlanOp.DIRECTORY, path)
+    yield entry(PlanOp.DIRECTORY, "/.atoll/empty")
+    yield entry(PlanOp.COPY, "/.atoll/init", str(init), PlanFlag.EXECUTABLE)
+    for path in _EMPTY:
+        yield entry(PlanOp.DIRECTORY, path)
+    yield from _system_entries()
+    yield from _etc_entries()
+    for name in _DEVICES:
+        yield entry(PlanOp.DEVICE, f"/dev/{name}", f"/dev/{name}")
+    for path, target in _LINKS.items():
+        yield entry(PlanOp.SYMLINK, path, target)
+    yield from _python_entries()
+
+
+def _system_entries() -> Iterator[PlanEntry]:
+    yield entry(PlanOp.BIND, "/usr", "/usr")
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            yield entry(PlanOp.SYMLINK, str(path), os.readlink(path))
+        elif path.is_dir():
+            yield entry(PlanOp.BIND, str(path), str(path))
+
+
+def _etc_entries() -> Iterator[PlanEntry]:
+    for name, text in (("passwd", _PASSWD), ("group", _GROUP), ("hosts", _HOSTS), ("nsswitch.conf", _NSSWITCH)):
+        yield entry(PlanOp.TEXT, f"/etc/{name}", text)
+    yield entry(PlanOp.TEXT, "/etc/resolv.conf", "# no network\n")
+    # Links are resolved here, on the host: inside the half-built jail they would lead elsewhere.
+    for name in _ETC_COPIES:
+        yield entry(PlanOp.COPY, f"/etc/{name}", os.path.realpath(f"/etc/{name}"), PlanFlag.OPTIONAL)
+    java = sorted(path.name for path in Path("/etc").glob("java-*-openjdk"))
+    for name in (*_ETC_BINDS, *java):
+        if Path("/etc", name).is_dir():
+            yield entry(PlanOp.BIND, f"/etc/{name}", os.path.realpath(f"/etc/{name}"))
+
+
+def _python_entries() -> Iterator[PlanEntry]:
+    """The running interpreter at a neutral path, unless it is the system's own."""
+    prefix = interpreter_prefix()
+    if prefix is None:
+        return
+    yield entry(PlanOp.DIRECTORY, PYTHON)
+    for name in ("bin", "lib", "include"):
+        if (prefix / name).is_dir():
+            yield entry(PlanOp.OVERLAY, f"{PYTHON}/{name}", str(prefix / name))
+    # What happens to be installed beside the host's interpreter is not the sandbox's business.
+    for packages in sorted(prefix.glob("lib/python3*/site-packages")):
+        yield entry(PlanOp.MASK, f"{PYTHON}/{packages.relative_to(prefix)}")
+
+
+def interpreter_prefix() -> Path | None:
+    """Return where the running interpreter lives, or None if that is below /usr and so inside anyway."""
+    prefix = Path(os.path.realpath(sys.base_prefix))
+    return None if prefix.is_relative_to("/usr") else prefix
+
+
+def _needs_library_path(prefix: Path) -> bool:
+    """Whether the interpreter looks for its library at the absolute path it was built for.
+
+    Builds that are made to be moved find it by themselves, and keep other libraries beside it that must not
+    get in the way of the system's programs.
+    """
+    libraries = {path.name for path in prefix.glob("lib/*.so*")}
+    return bool(libraries) and all(name.startswith("libpython") for name in libraries)
+
+
+def _base_env() -> dict[str, str]:
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    prefix = interpreter_prefix()
+    libraries = {"LD_LIBRARY_PATH": f"{PYTHON}/lib"} if prefix and _needs_library_path(prefix) else {}
+    return {
+        **libraries,
+        "PATH": path if prefix is None else f"{PYTHON}/bin:{path}",
+        "HOME": HOME,
+        "USER": "sandbox",
+        "LOGNAME": "sandbox",
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/tmp",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def entry(op: PlanOp, target: str, source: str = "", flags: int = 0) -> PlanEntry:
+    """Return one entry of a plan."""
+    encoded_target, encoded_source = os.fsencode(target), os.fsencode(source)
+    if len(encoded_target) >= MAX_TARGET or len(encoded_source) >= MAX_TEXT:
+        raise Unsupported(f"path {source or target!r} is too long for a template")
+    return PlanEntry(op=op, flags=flags, target=encoded_target, source=encoded_source)

@@ -1,0 +1,23 @@
+/* The parts of the static program that runs inside: init, and what init forks. */
+#pragma once
+
+#include "passing.h"
+#include "sys.h"
+#include "wire.h"
+
+_Noreturn void leave(int code);
+
+/* Runs one command and watches over all that it starts. Descriptors: control, payload, standard streams. */
+_Noreturn void supervise(const int *fds, int count);
+
+/* Serves file requests on `control` until it ends. */
+_Noreturn void serve_files(int control);
+
+/* Returns a signalfd for SIGCHLD, which has to be blocked. */
+int watch_children(void);
+
+static inline void close_fds(const int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        sys(SYS_close, fds[i]);
+}

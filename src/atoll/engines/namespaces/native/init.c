@@ -1,0 +1,221 @@
+/* Pid 1 of every sandbox: reaps, and forks what the host asks for. It never ends by itself; when its control
+ * socket does, so does the sandbox.
+ *
+ * Everything that runs in the sandbox descends from this process and inherits its filter, its lack of
+ * privileges and its namespaces: there is no second door. Code inside cannot signal it (pid 1 has no
+ * handlers), nor trace it or open its memory (it is not dumpable).
+ *
+ * A supervisor that is killed from inside could leave behind what it was to watch. So if one ends in any way
+ * but its own, every process of the sandbox is killed. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "guest.h"
+
+#define CONTROL 3
+#define MOST_SUPERVISORS 4096
+
+static int supervisors[MOST_SUPERVISORS];
+
+_Noreturn void leave(int code)
+{
+    for (;;)
+        sys(SYS_exit_group, code);
+}
+
+int watch_children(void)
+{
+    uint64_t mask = 1ULL << (SIGCHLD - 1);
+    return (int)sys(SYS_signalfd4, -1, &mask, sizeof mask, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void block_signals(void)
+{
+    uint64_t all = ~0ULL;
+    sys(SYS_rt_sigprocmask, SIG_BLOCK, &all, 0, sizeof all);
+}
+
+static void kill_everything(void) { sys(SYS_kill, -1, SIGKILL); }
+
+static int *supervisor_slot(int pid)
+{
+    for (int i = 0; i < MOST_SUPERVISORS; i++)
+        if (supervisors[i] == pid)
+            return &supervisors[i];
+    return 0;
+}
+
+static void reap(void)
+{
+    int status;
+    for (long pid; (pid = sys(SYS_wait4, -1, &status, WNOHANG, 0)) > 0;) {
+        int *slot = supervisor_slot((int)pid);
+        if (!slot)
+            continue;
+        *slot = 0;
+        if (status)
+            kill_everything();
+    }
+}
+
+static void refuse(const struct init_request *request, int socket, long error)
+{
+    struct step_reply reply = {.error = (int32_t)-error};
+    struct supervisor_report report = {
+        .event = SUPERVISOR_EVENT_FAILED, .pid = START_STAGE_FORK, .status = (int32_t)-error};
+    if (request->op == INIT_OP_RUN)
+        send_message(socket, &report, sizeof report, -1);
+    else
+        send_message(socket, &reply, sizeof reply, -1);
+}
+
+static long open_port(const struct init_request *request, int listening)
+{
+    long fd = sys(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    int yes = 1;
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = __builtin_bswap16((uint16_t)request->port),
+                                  .sin_addr.s_addr = __builtin_bswap32(request->address)};
+    long outcome;
+    if (listening) {
+        sys(SYS_setsockopt, fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        outcome = sys(SYS_bind, fd, &address, sizeof address);
+        if (!outcome)
+            outcome = sys(SYS_listen, fd, 128);
+    } else {
+        outcome = sys(SYS_connect, fd, &address, sizeof address);
+    }
+    return outcome ? outcome : fd;
+}
+
+static long connect_6(const struct init_request *request)
+{
+    long fd = sys(SYS_socket, AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = __builtin_bswap16((uint16_t)request->port)};
+    address.sin6_addr.s6_addr[15] = 1;
+    long outcome = sys(SYS_connect, fd, &address, sizeof address);
+    return outcome ? outcome : fd;
+}
+
+static _Noreturn void hand_out_port(const struct init_request *request, int socket)
+{
+    int listening = request->op == INIT_OP_LISTEN;
+    long fd = open_port(request, listening);
+    if (fd == -ECONNREFUSED)
+        fd = connect_6(request);
+    struct step_reply reply = {.error = fd < 0 ? (int32_t)-fd : 0};
+    send_message(socket, &reply, sizeof reply, fd < 0 ? -1 : (int)fd);
+    leave(0);
+}
+
+static _Noreturn void serve(const struct init_request *request, const int *fds, int count)
+{
+    sys(SYS_close, CONTROL);
+    switch (request->op) {
+    case INIT_OP_RUN:
+        supervise(fds, count);
+    case INIT_OP_FILES:
+        serve_files(fds[0]);
+    case INIT_OP_CONNECT:
+    case INIT_OP_LISTEN:
+        hand_out_port(request, fds[0]);
+    default:
+        leave(1);
+    }
+}
+
+static void start(const struct init_request *request, const int *fds, int count)
+{
+    int *slot = supervisor_slot(0);
+    if (!slot) {
+        refuse(request, fds[0], -EAGAIN);
+        return;
+    }
+    long pid = sys(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0)
+        serve(request, fds, count);
+    if (pid < 0)
+        refuse(request, fds[0], pid);
+    else if (request->op == INIT_OP_RUN)
+        *slot = (int)pid;
+}
+
+static void answer(void)
+{
+    struct init_request request;
+    int fds[PASSING_MOST], count;
+    long length = receive_message(CONTROL, &request, sizeof request, fds, &count);
+    if (length <= 0 && length != -EAGAIN && length != -EINTR)
+        leave(0); /* nobody owns this sandbox any more */
+    if (length == sizeof request && request.op == INIT_OP_KILL_ALL)
+        kill_everything();
+    else if (length == sizeof request && count > 0)
+        start(&request, fds, count);
+    close_fds(fds, count);
+}
+
+static void say_hello(void)
+{
+    struct init_hello hello = {.version = ATOLL_VERSION};
+    hello.probe = (int32_t)-sys(ATOLL_PROBE_CALL);
+    hello.io_uring = (int32_t)-sys(SYS_io_uring_setup, 0, 0);
+    hello.dumpable = (int32_t)sys(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
+    send_message(CONTROL, &hello, sizeof hello, -1);
+}
+
+static _Noreturn __attribute__((used)) void guest_main(void)
+{
+    block_signals();
+#ifndef ATOLL_DUMPABLE_INIT /* a testing build shows that it matters */
+    sys(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+#endif
+    int children = watch_children();
+    sys(SYS_fcntl, CONTROL, F_SETFD, FD_CLOEXEC);
+    say_hello();
+    struct pollfd watched[] = {{.fd = CONTROL, .events = POLLIN}, {.fd = children, .events = POLLIN}};
+    for (;;) {
+        sys(SYS_ppoll, watched, 2, 0, 0, 0);
+        struct signalfd_siginfo info;
+        while (sys(SYS_read, children, &info, sizeof info) > 0)
+            continue;
+        reap();
+        if (watched[0].revents)
+            answer();
+    }
+}
+
+#if defined(__x86_64__)
+__asm__(".globl _start\n_start:\n\txor %ebp, %ebp\n\tand $-16, %rsp\n\tcall guest_main\n\thlt\n");
+#else
+__asm__(".globl _start\n_start:\n\tmov x29, #0\n\tmov x30, #0\n\tb guest_main\n");
+#endif
+
+/* The compiler calls these for struct copies and zeroing. */
+void *memset(void *target, int byte, size_t count)
+{
+    char *end = target;
+    for (size_t i = 0; i < count; i++)
+        end[i] = (char)byte;
+    return target;
+}
+
+void *memcpy(void *restrict target, const void *restrict source, size_t count)
+{
+    char *to = target;
+    const char *from = source;
+    for (size_t i = 0; i < count; i++)
+        to[i] = from[i];
+    return target;
+}

@@ -1,0 +1,303 @@
+/* Watches over one command: starts it when the host says so, passes signals, and can end all that it
+ * started, also what left its process group or session, because orphans of this subtree come to this
+ * process (it is a subreaper).
+ *
+ * Before GO an end of the control socket means that the start was given up: nothing runs. While the command
+ * runs it means that nobody wants it any more: everything is killed. After its end, what the command
+ * left behind in the background stays, and belongs to init. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "guest.h"
+
+#define MOST_STRINGS 65536
+#define KILL_SECONDS 1
+#define LEFT_ALIVE 9
+
+static struct run_header *payload;
+static const char *working_directory;
+static const char **arguments, **environment;
+static int control, children, main_pid, main_ended;
+
+static void report(int event, int pid, int status, int fd)
+{
+    struct supervisor_report message = {.event = (uint32_t)event, .pid = pid, .status = status};
+    send_message(control, &message, sizeof message, fd);
+}
+
+static _Noreturn void fail(int stage, long error)
+{
+    report(SUPERVISOR_EVENT_FAILED, stage, (int)-error, -1);
+    leave(0);
+}
+
+static const char *next_string(const char *text) { return text + text_length(text) + 1; }
+
+/* The payload comes from the host and is well formed; the room for pointers is taken from the kernel. */
+static void read_payload(int fd)
+{
+    struct stat facts;
+    if (sys(SYS_fstat, fd, &facts) || facts.st_size <= (long)sizeof *payload)
+        fail(START_STAGE_PAYLOAD, -EINVAL);
+    long mapped = sys(SYS_mmap, 0, facts.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    if (mapped < 0)
+        fail(START_STAGE_PAYLOAD, mapped);
+    payload = (struct run_header *)mapped;
+    uint32_t strings = payload->arguments + payload->variables;
+    if (strings > MOST_STRINGS)
+        fail(START_STAGE_PAYLOAD, -E2BIG);
+    long room = sys(SYS_mmap, 0, (strings + 2) * sizeof(char *), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room < 0)
+        fail(START_STAGE_PAYLOAD, room);
+    arguments = (const char **)room;
+    environment = arguments + payload->arguments + 1;
+    working_directory = (const char *)(payload + 1);
+    const char *text = next_string(working_directory);
+    for (uint32_t i = 0; i < payload->arguments; i++, text = next_string(text))
+        arguments[i] = text;
+    for (uint32_t i = 0; i < payload->variables; i++, text = next_string(text))
+        environment[i] = text;
+    sys(SYS_close, fd);
+}
+
+static int receive_request(struct supervisor_request *request)
+{
+    int fds[PASSING_MOST], count;
+    long length = receive_message(control, request, sizeof *request, fds, &count);
+    close_fds(fds, count);
+    return length == sizeof *request;
+}
+
+/* Opens a terminal in the sandbox's own devpts; returns the inner end and leaves the outer in `master`. */
+static long open_terminal(int *master)
+{
+    long fd = sys(SYS_openat, AT_FDCWD, "/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fd;
+    int unlock = 0;
+    struct winsize size = {.ws_row = (uint16_t)payload->rows, .ws_col = (uint16_t)payload->columns};
+    long outcome = sys(SYS_ioctl, fd, TIOCSPTLCK, &unlock);
+    if (!outcome)
+        outcome = sys(SYS_ioctl, fd, TIOCSWINSZ, &size);
+    *master = (int)fd;
+    return outcome ? outcome : sys(SYS_ioctl, fd, TIOCGPTPEER, O_RDWR | O_NOCTTY);
+}
+
+static const char *find_variable(const char *name)
+{
+    size_t length = text_length(name);
+    for (const char **variable = environment; *variable; variable++) {
+        size_t i = 0;
+        while (i < length && (*variable)[i] == name[i])
+            i++;
+        if (i == length && (*variable)[i] == '=')
+            return *variable + length + 1;
+    }
+    return 0;
+}
+
+static int has_slash(const char *text)
+{
+    while (*text && *text != '/')
+        text++;
+    return *text == '/';
+}
+
+/* Looks for the program along PATH, as execvp does. */
+static long execute(void)
+{
+    static char path[8192];
+    const char *program = arguments[0], *directory = find_variable("PATH");
+    if (has_slash(program) || !directory)
+        return sys(SYS_execve, program, arguments, environment);
+    long outcome = -ENOENT;
+    while (*directory) {
+        char *end = path;
+        while (*directory && *directory != ':' && end < path + 4000)
+            *end++ = *directory++;
+        *end++ = '/';
+        if (text_length(program) > 4000)
+            return -ENAMETOOLONG;
+        put_text(end, program);
+        long found = sys(SYS_execve, path, arguments, environment);
+        if (found != -ENOENT && found != -ENOTDIR)
+            outcome = found;
+        if (found == -E2BIG || found == -ENOMEM)
+            break;
+        while (*directory && *directory != ':')
+            directory++;
+        directory += *directory == ':';
+    }
+    return outcome;
+}
+
+static void reset_signals(void)
+{
+    uint64_t none = 0;
+    sys(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, sizeof none);
+}
+
+struct start_failure {
+    int stage, error;
+};
+
+static _Noreturn void run_command(const int *streams, int terminal, int failures)
+{
+    struct start_failure failure = {.stage = START_STAGE_EXEC};
+    if (terminal >= 0) {
+        sys(SYS_setsid);
+        sys(SYS_ioctl, terminal, TIOCSCTTY, 0);
+    } else {
+        sys(SYS_setpgid, 0, 0);
+    }
+    for (int i = 0; i < 3; i++)
+        sys(SYS_dup3, terminal >= 0 ? terminal : streams[i], i, 0);
+    sys(SYS_dup3, failures, 3, O_CLOEXEC);
+    sys(SYS_close_range, 4, ~0U, 0);
+    sys(SYS_umask, 022);
+    long outcome = sys(SYS_chdir, working_directory);
+    if (outcome)
+        failure.stage = START_STAGE_DIRECTORY;
+    reset_signals();
+    if (!outcome)
+        outcome = execute();
+    failure.error = (int)-outcome;
+    sys(SYS_write, 3, &failure, sizeof failure);
+    leave(127);
+}
+
+/* Starts the command and tells the host how that went; returns only if it runs. */
+static void start_command(int *streams)
+{
+    int failures[2], master = -1;
+    long terminal = -1;
+    if (payload->flags & RUN_FLAG_TERMINAL && (terminal = open_terminal(&master)) < 0)
+        fail(START_STAGE_TERMINAL, terminal);
+    long outcome = sys(SYS_pipe2, failures, O_CLOEXEC);
+    if (!outcome)
+        outcome = sys(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (outcome == 0)
+        run_command(streams, (int)terminal, failures[1]);
+    if (outcome < 0)
+        fail(START_STAGE_FORK, outcome);
+    main_pid = (int)outcome;
+    sys(SYS_close, failures[1]);
+    struct start_failure failure;
+    if (sys(SYS_read, failures[0], &failure, sizeof failure) == sizeof failure)
+        fail(failure.stage, -failure.error);
+    sys(SYS_close, failures[0]);
+    report(SUPERVISOR_EVENT_STARTED, main_pid, 0, master);
+    if (terminal >= 0)
+        close_fds((int[]){master, (int)terminal}, 2);
+    else
+        close_fds(streams, 3);
+}
+
+/* Returns whether there are children left. */
+static int reap(void)
+{
+    int status;
+    long pid;
+    while ((pid = sys(SYS_wait4, -1, &status, WNOHANG, 0)) > 0)
+        if (pid == main_pid) {
+            main_ended = 1;
+            report(SUPERVISOR_EVENT_ENDED, main_pid, status, -1);
+        }
+    return pid != -ECHILD;
+}
+
+static long seconds(void)
+{
+    struct timespec now;
+    sys(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+static void kill_children(void)
+{
+    static char list[65536];
+    char path[64], *end = put_text(path, "/proc/self/task/");
+    end = put_number(end, (uint64_t)sys(SYS_gettid));
+    put_text(end, "/children");
+    long fd = sys(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    long length = fd < 0 ? 0 : sys(SYS_read, fd, list, sizeof list);
+    sys(SYS_close, fd);
+    int pid = 0;
+    for (long i = 0; i < length; i++) {
+        if (list[i] >= '0' && list[i] <= '9') {
+            pid = pid * 10 + list[i] - '0';
+        } else if (pid) {
+            sys(SYS_kill, pid, SIGKILL);
+            pid = 0;
+        }
+    }
+}
+
+/* Children first; theirs then become ours. Programs that fork and exit faster than that are left to init, which
+ * kills every process of the sandbox at one stroke. */
+static void kill_tree(void)
+{
+    long deadline = seconds() + KILL_SECONDS + 1;
+    sys(SYS_kill, -main_pid, SIGKILL);
+    while (reap()) {
+        if (seconds() > deadline)
+            leave(LEFT_ALIVE);
+        kill_children();
+        struct timespec moment = {.tv_nsec = 200000};
+        sys(SYS_nanosleep, &moment, 0);
+    }
+    leave(0);
+}
+
+static void obey(void)
+{
+    struct supervisor_request request;
+    if (!receive_request(&request)) {
+        if (main_ended)
+            leave(0);
+        kill_tree();
+    }
+    if (request.op == SUPERVISOR_OP_KILL)
+        kill_tree();
+    if (request.op == SUPERVISOR_OP_SIGNAL && !main_ended)
+        sys(SYS_kill, -main_pid, request.signal);
+}
+
+_Noreturn void supervise(const int *fds, int count)
+{
+    int streams[3] = {-1, -1, -1};
+    control = fds[0];
+    if (count != 2 && count != 5)
+        leave(1);
+    for (int i = 2; i < count; i++)
+        streams[i - 2] = fds[i];
+    sys(SYS_prctl, PR_SET_NAME, "supervisor", 0, 0, 0);
+    sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    sys(SYS_setpgid, 0, 0);
+    struct supervisor_request request;
+    if (!receive_request(&request) || request.op != SUPERVISOR_OP_GO)
+        leave(0);
+    read_payload(fds[1]);
+    children = watch_children();
+    start_command(streams);
+    struct pollfd watched[] = {{.fd = control, .events = POLLIN}, {.fd = children, .events = POLLIN}};
+    for (;;) {
+        sys(SYS_ppoll, watched, 2, 0, 0, 0);
+        char info[128];
+        while (sys(SYS_read, children, info, sizeof info) > 0)
+            continue;
+        if (!reap())
+            leave(0);
+        if (watched[0].revents)
+            obey();
+    }
+}

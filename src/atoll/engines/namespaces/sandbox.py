@@ -1,0 +1,282 @@
+"""A namespaces sandbox: its init, its cgroup, its id, its workspace."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import posixpath
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from atoll.engines.namespaces import channel
+from atoll.engines.namespaces.boot import Booted, is_over, kill_and_wait
+from atoll.engines.namespaces.cgroups import Events, SandboxCgroup
+from atoll.engines.namespaces.drains import Drains
+from atoll.engines.namespaces.process import NamespaceProcess, open_plumbing, payload
+from atoll.engines.namespaces.wire import InitOp, InitRequest, StepReply, SupervisorOp, SupervisorRequest
+from atoll.engines.namespaces.workspace import NamespaceWorkspace
+from atoll.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable, Unsupported
+from atoll.model.file import WORKSPACE
+from atoll.model.ids import SandboxId
+from atoll.model.limits import LimitsInfo
+from atoll.model.process import Command, EndReason, ProcessEnd
+from atoll.model.sandbox import SandboxInfo, SandboxSpec, SandboxState
+
+_SECONDS = 10.0
+_USERS = (None, "sandbox", "65532")
+
+
+class NamespaceSandbox:
+    """The isolated place that a caller owns, made of namespaces."""
+
+    def __init__(
+        self,
+        spec: SandboxSpec,
+        limits: LimitsInfo,
+        *,
+        booted: Booted,
+        env: Mapping[str, str],
+        cgroup: SandboxCgroup | None,
+        drains: Drains,
+        forget: Callable[[NamespaceSandbox], None],
+    ) -> None:
+        booted.init.setblocking(False)
+        self._spec = spec
+        self._limits = limits
+        self._init = booted.init
+        self._pidfd = booted.pidfd
+        self._env = {**env, **spec.env}
+        self._cgroup = cgroup
+        self._drains = drains
+        self._resources = ExitStack()
+        self._forget = forget
+        self._state = SandboxState.RUNNING
+        self._processes: set[NamespaceProcess] = set()
+        self._seen = Events()
+        self._kills_by_watchdog = 0
+        self._ending = anyio.Lock()
+        self._waiting = anyio.Lock()
+        self._workspace = NamespaceWorkspace(self._open_files, limits.limits.file_bytes)
+
+    @property
+    def id(self) -> SandboxId:
+        """The sandbox's id."""
+        return self._spec.id
+
+    @property
+    def info(self) -> SandboxInfo:
+        """Facts at this moment."""
+        if self._state in (SandboxState.RUNNING, SandboxState.PAUSED) and self._has_ended():
+            self._state = SandboxState.LOST
+        return SandboxInfo(self.id, "namespaces", self._spec.template, self._state, self._limits)
+
+    @property
+    def workspace(self) -> NamespaceWorkspace:
+        """The sandbox's files."""
+        return self._workspace
+
+    def own(self, resources: ExitStack) -> None:
+        """Take over what has to be released at the end."""
+        self._resources = resources
+
+    async def start(self, command: Command) -> NamespaceProcess:
+        """Start a process."""
+        self._check_running()
+        if command.user not in _USERS:
+            raise Unsupported(
+                f"the namespaces engine runs everything as user 'sandbox', not {command.user!r}: processes here hold"
+                " no privileges that another name could stand for; use a container engine for root"
+            )
+        process = self._launch(command)
+        try:
+            await process.started()
+        except anyio.ClosedResourceError:
+            raise self._ended_error() from None
+        except BaseException:
+            # A start that is given up leaves nothing running: the supervisor sees its socket end.
+            process.release()
+            raise
+        return process
+
+    def _launch(self, command: Command) -> NamespaceProcess:
+        plumbing, control, streams = open_plumbing(command)
+        directory = posixpath.join(WORKSPACE, command.cwd)
+        memory = channel.sealed_memory("command", payload(command, {**self._env, **command.env}, directory))
+        try:
+            self._ask_init(InitOp.RUN, [control.fileno(), memory, *streams])
+            channel.send(plumbing.control, SupervisorRequest(op=SupervisorOp.GO))
+        except BaseException:
+            plumbing.close()
+            raise
+        finally:
+            channel.close_all([memory, *streams])
+            control.close()
+        process = NamespaceProcess(
+            command, plumbing, self._explain, self._kill_all, self._drains.add, self._processes.discard
+        )
+        self._processes.add(process)
+        return process
+
+    async def connect(self, port: int) -> socket.socket:
+        """Return a stream connected to a port on the sandbox's own loopback."""
+        _check_port(port, lowest=1)
+        try:
+            return await self._port(InitOp.CONNECT, port, "127.0.0.1")
+        except OSError as error:
+            raise Unavailable(f"nothing listens on port {port} in the sandbox: {error.strerror}") from error
+
+    async def listen(self, port: int, address: str = "127.0.0.1") -> socket.socket:
+        """Return a socket that listens on the sandbox's own loopback."""
+        _check_port(port, lowest=1024)
+        _check_loopback(address)
+        try:
+            return await self._port(InitOp.LISTEN, port, address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise Conflict(f"port {port} is taken in the sandbox; choose another") from error
+            raise Unavailable(f"the sandbox cannot listen on port {port}: {error.strerror}") from error
+
+    async def _port(self, op: InitOp, port: int, address: str) -> socket.socket:
+        self._check_running()
+        ours, theirs = channel.socket_pair()
+        ours.setblocking(False)
+        with ours:
+            with theirs:
+                self._ask_init(op, [theirs.fileno()], port, int(ipaddress.IPv4Address(address)))
+            with anyio.move_on_after(_SECONDS):
+                await anyio.wait_readable(ours)
+                reply, fds = channel.receive(ours, StepReply)
+                if reply is None:
+                    raise self._ended_error()
+                if reply.error:
+                    raise OSError(reply.error, os.strerror(reply.error))
+                return socket.socket(fileno=fds[0])
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    async def pause(self) -> None:
+        """Stop every process in place."""
+        self._check_running()
+        await anyio.to_thread.run_sync(self._freezer().freeze, True)
+        self._state = SandboxState.PAUSED
+
+    async def resume(self) -> None:
+        """Let every process go on."""
+        if self.info.state is SandboxState.PAUSED:
+            await anyio.to_thread.run_sync(self._freezer().freeze, False)
+            self._state = SandboxState.RUNNING
+        else:
+            self._check_running()
+
+    def _freezer(self) -> SandboxCgroup:
+        if self._cgroup is None:
+            raise Unsupported("pausing needs a cgroup, and none is writable for this user; run `atoll doctor`")
+        return self._cgroup
+
+    async def wait_ended(self) -> None:
+        """Return once the sandbox is destroyed or lost."""
+        async with self._waiting:
+            while self._state is not SandboxState.DESTROYED and not self._has_ended():
+                with suppress(anyio.ClosedResourceError):
+                    await anyio.wait_readable(self._pidfd)
+
+    async def destroy(self) -> None:
+        """End every process, abort running calls and remove everything."""
+        with anyio.CancelScope(shield=True):
+            async with self._ending:
+                if self._state is not SandboxState.DESTROYED:
+                    paused, self._state = self._state is SandboxState.PAUSED, SandboxState.DESTROYED
+                    await anyio.to_thread.run_sync(self._kill, paused)
+                    # Whoever reads or waits notices the end before its descriptors go.
+                    await anyio.lowlevel.checkpoint()
+                    self._release()
+                    await anyio.to_thread.run_sync(self._resources.close)
+                    self._forget(self)
+
+    def _kill(self, paused: bool) -> None:
+        if paused and self._cgroup is not None:
+            # A frozen process of the older cgroups does not even die.
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self._cgroup.freeze(False)
+        kill_and_wait(self._pidfd)
+
+    def _release(self) -> None:
+        for process in list(self._processes):
+            process.release()
+        self._workspace.close()
+        anyio.notify_closing(self._pidfd)
+
+    def note_watchdog_kill(self) -> None:
+        """Remember that the next process to die was killed for its memory."""
+        self._kills_by_watchdog += 1
+
+    def _explain(self, end: ProcessEnd) -> ProcessEnd:
+        """Tell deaths apart by what the limits have counted since the last one."""
+        if end.exit_code == 0 or self._state is SandboxState.DESTROYED:
+            return replace(end, reason=EndReason.KILLED) if end.reason is EndReason.LOST else end
+        now = self._cgroup.events() if self._cgroup is not None else Events(self._kills_by_watchdog)
+        seen, self._seen = self._seen, now
+        killed = end.signal == signal.SIGKILL or end.exit_code == 128 + signal.SIGKILL
+        if killed and now.out_of_memory > seen.out_of_memory and end.reason is not EndReason.KILLED:
+            return replace(end, reason=EndReason.OUT_OF_MEMORY)
+        if now.too_many_processes > seen.too_many_processes and end.reason is EndReason.EXITED:
+            return replace(end, reason=EndReason.TOO_MANY_PROCESSES)
+        if end.reason is EndReason.LOST and not self._has_ended():
+            return replace(end, reason=EndReason.KILLED)
+        return end
+
+    def _kill_all(self) -> None:
+        with suppress(OSError, Conflict):
+            self._ask_init(InitOp.KILL_ALL, [])
+
+    def _open_files(self) -> socket.socket:
+        self._check_running()
+        ours, theirs = channel.socket_pair()
+        ours.setblocking(False)
+        with theirs:
+            self._ask_init(InitOp.FILES, [theirs.fileno()])
+        return ours
+
+    def _ask_init(self, op: InitOp, fds: list[int], port: int = 0, address: int = 0) -> None:
+        try:
+            channel.send(self._init, InitRequest(op=op, port=port, address=address), fds)
+        except BlockingIOError as error:
+            raise LimitExceeded("too many requests to this sandbox are waiting; try again") from error
+        except OSError as error:
+            raise self._ended_error() from error
+
+    def _has_ended(self) -> bool:
+        return self._state is SandboxState.DESTROYED or is_over(self._pidfd)
+
+    def _check_running(self) -> None:
+        state = self.info.state
+        if state is SandboxState.PAUSED:
+            raise Conflict(f"sandbox {self.id} is paused; resume it first", sandbox=self.id)
+        if state is not SandboxState.RUNNING:
+            raise self._ended_error()
+
+    def _ended_error(self) -> Conflict:
+        state = self.info.state
+        how = "was destroyed" if state is SandboxState.DESTROYED else "has ended"
+        return Conflict(f"sandbox {self.id} {how}; create a new one", sandbox=self.id, state=state.value)
+
+
+def _check_port(port: int, *, lowest: int) -> None:
+    if isinstance(port, bool) or not isinstance(port, int) or not lowest <= port <= 65535:
+        raise InvalidRequest(f"port {port!r} has to be a number between {lowest} and 65535")
+
+
+def _check_loopback(address: str) -> None:
+    try:
+        loopback = ipaddress.IPv4Address(address).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise InvalidRequest(f"address {address!r} is not on the sandbox's loopback, such as 127.0.0.1")

@@ -1,0 +1,358 @@
+"""Fixed-size messages between the host and the native parts.
+
+This file is the only place that says how they look: `native/build.py` makes the C header from it.
+Standard library only, because it also runs while the package is being built.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char, c_int32, c_int64, c_uint32, c_uint64
+from enum import IntEnum
+
+VERSION = 1
+MAX_MOUNTS = 8
+MAX_CGROUP_FDS = 8
+MAX_TEXT = 2048
+MAX_TARGET = 256
+MAX_PATH = 4096
+# What the filter answers to the probe call, an errno that no kernel has.
+PROBE_ERRNO = 1066
+PROBE_CALL = 1066
+
+
+class Step(IntEnum):
+    """Every step of making a sandbox, in order. Each can be made to fail in a testing build."""
+
+    NONE = 0
+    # The keeper and the jail that holds the zygotes.
+    JAIL_USER_NAMESPACE = 1
+    JAIL_NAMESPACES = 2
+    JAIL_PRIVATE_MOUNTS = 3
+    JAIL_SCRATCH = 4
+    JAIL_PIVOT_OUT = 5
+    JAIL_TREE = 6
+    JAIL_PROC = 7
+    JAIL_PIVOT_IN = 8
+    JAIL_DETACH_HOST = 9
+    JAIL_READ_ONLY = 10
+    JAIL_IDS = 11
+    JAIL_CAPABILITIES = 12
+    JAIL_NO_NEW_PRIVILEGES = 13
+    ZYGOTE_FILTER = 14
+    ZYGOTE_START = 15
+    # One sandbox.
+    CLONE = 16
+    LOOPBACK = 17
+    HELLO = 18
+    SELF_MAP = 19
+    PROC = 20
+    NO_USER_NAMESPACES = 21
+    PROC_MASKS = 22
+    PROC_READ_ONLY = 23
+    HOSTNAME = 24
+    RLIMITS = 25
+    CGROUP_ENTER = 26
+    GO = 27
+    CGROUP_NAMESPACE = 28
+    TERMINALS = 29
+    SHM = 30
+    TMP = 31
+    HOME = 32
+    WORKSPACE = 33
+    MOUNTS = 34
+    WORKING_DIRECTORY = 35
+    KEYRING = 36
+    GROUPS = 37
+    GROUP_ID = 38
+    USER_ID = 39
+    BOUNDING_SET = 40
+    AMBIENT_SET = 41
+    SECUREBITS = 42
+    CAPABILITIES = 43
+    NO_NEW_PRIVILEGES = 44
+    LANDLOCK = 45
+    FILTER = 46
+    DESCRIPTORS = 47
+    EXEC_INIT = 48
+    # Inside, before anything of the user's runs.
+    UNDUMPABLE = 49
+    PROBE = 50
+
+
+class KeeperOp(IntEnum):
+    """What the keeper is asked."""
+
+    JAIL = 1  # fds: plan, socket to the reaper
+    MOUNT = 2  # answers a detached mount; fds: the user namespace to map ids for, if any
+    SWEEP = 3  # remove the cgroup directories below `path` at the end
+
+
+class JailOp(IntEnum):
+    """What the reaper of a jail is asked, and what it tells."""
+
+    ZYGOTE = 1  # fds: control socket, filter program
+    ZYGOTE_ENDED = 2
+
+
+class PlanOp(IntEnum):
+    """How one entry of the jail's tree is made."""
+
+    DIRECTORY = 1
+    BIND = 2  # read-only, nosuid, nodev
+    DEVICE = 3
+    SYMLINK = 4
+    TEXT = 5
+    COPY = 6
+    OVERLAY = 7  # read-only, hides the path it comes from
+    MASK = 8  # an empty directory over what is there
+
+
+class PlanFlag(IntEnum):
+    """How an entry of the plan is treated."""
+
+    OPTIONAL = 1  # a source that does not exist is passed over
+    WRITABLE = 2
+    EXECUTABLE = 4
+
+
+class SpawnFlag(IntEnum):
+    """How a sandbox is made."""
+
+    SELF_MAP = 1  # the child writes its own id map: no root outside
+    CGROUP_INTO = 2  # fds start with a v2 cgroup directory for CLONE_INTO_CGROUP
+    RAISE_OOM_SCORE = 4  # nobody outside can do it for the child
+
+
+class InitOp(IntEnum):
+    """What the init of a sandbox is asked. Every request carries one socket to answer on."""
+
+    RUN = 1  # fds: control, payload, and unless it is a terminal: stdin, stdout, stderr
+    FILES = 2
+    CONNECT = 3
+    LISTEN = 4
+    KILL_ALL = 5
+
+
+class RunFlag(IntEnum):
+    """How a command is run."""
+
+    TERMINAL = 1
+
+
+class SupervisorOp(IntEnum):
+    """What the supervisor of a command is asked."""
+
+    GO = 1
+    SIGNAL = 2
+    KILL = 3
+
+
+class SupervisorEvent(IntEnum):
+    """What the supervisor of a command tells."""
+
+    STARTED = 1  # a terminal's master comes along
+    FAILED = 2  # status is an errno, pid the stage
+    ENDED = 3  # status is that of wait
+
+
+class StartStage(IntEnum):
+    """Where starting a command failed."""
+
+    PAYLOAD = 1
+    TERMINAL = 2
+    FORK = 3
+    DIRECTORY = 4
+    EXEC = 5
+
+
+class FilesOp(IntEnum):
+    """What the file server of a sandbox is asked."""
+
+    STAT = 1
+    OPEN = 2  # answers a descriptor of a regular file
+    OPEN_DIRECTORY = 3  # answers a descriptor
+    WRITE = 4  # content is `data`, or what the passed descriptor yields
+    MAKE_DIRECTORY = 5
+    REMOVE = 6
+    RENAME = 7
+
+
+class FilesFlag(IntEnum):
+    """How a file operation is done."""
+
+    RECURSIVE = 1
+    FROM_DESCRIPTOR = 2
+
+
+class KeeperRequest(ctypes.Structure):
+    """Host to keeper."""
+
+    _fields_ = [
+        ("op", c_uint32),
+        ("failpoint", c_uint32),
+        ("omit", c_uint64),
+        ("uid", c_uint32),  # of the zygotes; 0 keeps the keeper's own
+        ("plan_entries", c_uint32),
+        ("writable", c_uint32),
+        ("unused", c_uint32),
+        ("path", c_char * MAX_PATH),
+    ]
+
+
+class PlanEntry(ctypes.Structure):
+    """One entry of the jail's tree."""
+
+    _fields_ = [
+        ("op", c_uint32),
+        ("flags", c_uint32),
+        ("target", c_char * MAX_TARGET),
+        ("source", c_char * MAX_TEXT),
+    ]
+
+
+class StepReply(ctypes.Structure):
+    """How a request went: `error` is 0 or the errno at `step`."""
+
+    _fields_ = [("step", c_int32), ("error", c_int32), ("pid", c_int32)]
+
+
+class JailMessage(ctypes.Structure):
+    """Between host and reaper, both ways."""
+
+    _fields_ = [("op", c_uint32), ("pid", c_int32), ("status", c_int32)]
+
+
+class MountTarget(ctypes.Structure):
+    """Where a passed mount goes."""
+
+    _fields_ = [("path", c_char * MAX_TARGET), ("writable", c_uint32)]
+
+
+class SpawnRequest(ctypes.Structure):
+    """Host to zygote. Descriptors: boot socket, cgroups, workspace mount if any, other mounts."""
+
+    _fields_ = [
+        ("version", c_uint32),
+        ("flags", c_uint32),
+        ("omit", c_uint64),
+        ("failpoint", c_uint32),
+        ("outer_uid", c_uint32),
+        ("outer_gid", c_uint32),
+        ("cgroup_fds", c_uint32),
+        ("mounts", c_uint32),
+        ("inodes", c_uint32),
+        ("open_files", c_uint64),
+        ("processes", c_uint64),  # 0: no rlimit
+        ("data_bytes", c_uint64),  # 0: no rlimit
+        ("file_bytes", c_uint64),
+        ("workspace_bytes", c_uint64),  # 0: the first mount is the workspace
+        ("tmp_bytes", c_uint64),
+        ("home_bytes", c_uint64),
+        ("shm_bytes", c_uint64),
+        ("hostname", c_char * 64),
+        ("mount", MountTarget * MAX_MOUNTS),
+    ]
+
+
+class InitHello(ctypes.Structure):
+    """The first message of a sandbox's init."""
+
+    _fields_ = [("version", c_uint32), ("probe", c_int32), ("io_uring", c_int32), ("dumpable", c_int32)]
+
+
+class InitRequest(ctypes.Structure):
+    """Host to init."""
+
+    _fields_ = [("op", c_uint32), ("id", c_uint32), ("port", c_uint32), ("address", c_uint32)]
+
+
+class RunHeader(ctypes.Structure):
+    """Start of a command's payload; behind it cwd, arguments and environment, NUL-terminated."""
+
+    _fields_ = [
+        ("flags", c_uint32),
+        ("arguments", c_uint32),
+        ("variables", c_uint32),
+        ("rows", c_uint32),
+        ("columns", c_uint32),
+        ("text_bytes", c_uint32),
+    ]
+
+
+class SupervisorRequest(ctypes.Structure):
+    """Host to the supervisor of a command."""
+
+    _fields_ = [("op", c_uint32), ("signal", c_int32)]
+
+
+class SupervisorReport(ctypes.Structure):
+    """Supervisor to host."""
+
+    _fields_ = [("event", c_uint32), ("pid", c_int32), ("status", c_int32)]
+
+
+class FilesRequest(ctypes.Structure):
+    """Host to file server; behind it path, target and data."""
+
+    _fields_ = [
+        ("op", c_uint32),
+        ("flags", c_uint32),
+        ("mode", c_uint32),
+        ("path_bytes", c_uint32),
+        ("target_bytes", c_uint32),
+        ("data_bytes", c_uint32),
+        ("most_bytes", c_uint64),
+    ]
+
+
+class FilesReply(ctypes.Structure):
+    """File server to host; an opened descriptor comes along."""
+
+    _fields_ = [
+        ("error", c_int32),
+        ("mode", c_uint32),
+        ("size", c_uint64),
+        ("modified_ns", c_int64),
+    ]
+
+
+_ENUMS = (
+    Step, KeeperOp, JailOp, PlanOp, PlanFlag, SpawnFlag, InitOp, RunFlag, SupervisorOp,
+    SupervisorEvent, StartStage, FilesOp, FilesFlag,
+)  # fmt: skip
+_STRUCTS: tuple[type[ctypes.Structure], ...] = (
+    KeeperRequest, PlanEntry, StepReply, JailMessage, MountTarget, SpawnRequest, InitHello,
+    InitRequest, RunHeader, SupervisorRequest, SupervisorReport, FilesRequest, FilesReply,
+)  # fmt: skip
+_CONSTANTS = ("VERSION", "MAX_MOUNTS", "MAX_CGROUP_FDS", "MAX_TEXT", "MAX_TARGET", "MAX_PATH",
+              "PROBE_ERRNO", "PROBE_CALL")  # fmt: skip
+_C_TYPES = {c_int32: "int32_t", c_uint32: "uint32_t", c_int64: "int64_t", c_uint64: "uint64_t"}
+
+
+def c_header() -> str:
+    """Return the C header that says the same as this file."""
+    lines = ["/* Made from wire.py by build.py. */", "#pragma once", "#include <stdint.h>", ""]
+    lines += [f"#define ATOLL_{name} {globals()[name]}" for name in _CONSTANTS]
+    for enum in _ENUMS:
+        prefix = _snake(enum.__name__).upper()
+        members = ", ".join(f"{prefix}_{member.name} = {member.value}" for member in enum)
+        lines.append(f"enum {_snake(enum.__name__)} {{ {members} }};")
+    for struct in _STRUCTS:
+        name = _snake(struct.__name__)
+        body = " ".join(_c_field(*field) for field in struct._fields_)
+        lines.append(f"struct {name} {{ {body} }};")
+        lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(struct)}, "{name}");')
+    return "\n".join(lines) + "\n"
+
+
+def _c_field(name: str, kind: type) -> str:
+    if kind in _C_TYPES:
+        return f"{_C_TYPES[kind]} {name};"
+    length, element = kind._length_, kind._type_  # type: ignore[attr-defined]
+    c_type = "char" if element is c_char else f"struct {_snake(element.__name__)}"
+    return f"{c_type} {name}[{length}];"
+
+
+def _snake(name: str) -> str:
+    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).strip("_")

@@ -1,0 +1,337 @@
+"""The files of a namespaces sandbox, through the file server that runs inside it.
+
+Paths are resolved inside, with the sandbox's rights. What comes out are descriptors: the host reads from
+them and lists them, one component at a time, and never resolves a name that code inside could have chosen.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat as modes
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import NoReturn
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from atoll.engines.namespaces import channel
+from atoll.engines.namespaces.wire import FilesFlag, FilesOp, FilesReply, FilesRequest
+from atoll.errors import (
+    AtollError,
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    Unavailable,
+)
+from atoll.model.file import FileInfo, FileKind, parse_path
+
+_INLINE_BYTES = 65536
+_CHUNK = 1 << 20
+_SECONDS = 30.0
+_PIPE_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031
+
+
+class NamespaceWorkspace:
+    """The workspace of one sandbox; `connect` gives a socket to a new file server."""
+
+    def __init__(self, connect: Callable[[], socket.socket], max_file_bytes: int) -> None:
+        self._connect = connect
+        self._max_file_bytes = max_file_bytes
+        self._server: socket.socket | None = None
+        self._turn = anyio.Lock()
+
+    async def stat(self, path: str) -> FileInfo:
+        """Return facts about a file; a link is not followed."""
+        clean = parse_path(path)
+        reply, _fd = await self._ask(FilesOp.STAT, clean)
+        return _file_info(clean, reply)
+
+    async def list(self, path: str = ".", *, limit: int = 10_000) -> Sequence[FileInfo]:
+        """Return the entries of a directory by name."""
+        clean = parse_path(path)
+        _reply, fd = await self._ask(FilesOp.OPEN_DIRECTORY, clean)
+        try:
+            return await anyio.to_thread.run_sync(_list_directory, fd, clean, limit)
+        finally:
+            os.close(fd)
+
+    async def read(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield the bytes of a regular file."""
+        clean = parse_path(path)
+        reply, fd = await self._ask(FilesOp.OPEN, clean)
+        try:
+            end = reply.size if length is None else min(reply.size, offset + length)
+            while offset < end:
+                data = await _read_at(fd, min(_CHUNK, end - offset), offset)
+                if not data:
+                    return
+                offset += len(data)
+                yield data
+        finally:
+            os.close(fd)
+
+    async def write(
+        self, path: str, data: bytes | AsyncIterator[bytes], *, mode: int = 0o644
+    ) -> FileInfo:
+        """Replace a file as a whole, parents made."""
+        clean = _changeable(path)
+        if isinstance(data, bytes | bytearray | memoryview):
+            if len(data) <= _INLINE_BYTES:
+                reply, _fd = await self._ask(FilesOp.WRITE, clean, data=bytes(data), mode=mode)
+                return _file_info(clean, reply)
+            data = _pieces(bytes(data))
+        return _file_info(clean, await self._write_stream(clean, data, mode))
+
+    async def make_dir(self, path: str) -> None:
+        """Make a directory and its parents."""
+        clean = parse_path(path)
+        if clean != ".":
+            await self._ask(FilesOp.MAKE_DIRECTORY, clean)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or a directory."""
+        flags = FilesFlag.RECURSIVE if recursive else 0
+        await self._ask(FilesOp.REMOVE, _changeable(path), flags=flags)
+
+    async def rename(self, source: str, target: str) -> None:
+        """Rename within the workspace."""
+        await self._ask(FilesOp.RENAME, _changeable(source), target=_changeable(target))
+
+    def close(self) -> None:
+        """Let go of the file server."""
+        if self._server is not None:
+            anyio.notify_closing(self._server)
+            self._server.close()
+            self._server = None
+
+    async def _ask(
+        self, op: FilesOp, path: str, *, target: str = "", data: bytes = b"", mode: int = 0, flags: int = 0
+    ) -> tuple[FilesReply, int]:
+        """Ask the file server; a server that was killed from inside is replaced once."""
+        request = _request(op, path, target, data, mode, flags)
+        async with self._turn:
+            for last_try in (False, True):
+                if self._server is None:
+                    self._server = self._connect()
+                try:
+                    with anyio.fail_after(_SECONDS):
+                        reply, fd = await _exchange(self._server, request)
+                    break
+                except (OSError, anyio.ClosedResourceError, TimeoutError) as error:
+                    self.close()
+                    if last_try or isinstance(error, TimeoutError):
+                        raise Unavailable(f"the sandbox did not answer for {path!r}; try again") from error
+                except BaseException:
+                    # A reply that nobody waits for any more would be taken for the next one's.
+                    self.close()
+                    raise
+        _check(reply, path)
+        return reply, fd
+
+    async def _write_stream(self, path: str, data: AsyncIterator[bytes], mode: int) -> FilesReply:
+        request = _request(FilesOp.WRITE, path, "", b"", mode, FilesFlag.FROM_DESCRIPTOR, self._max_file_bytes)
+        async with self._own_server() as server:
+            with _Pipe() as pipe:
+                await _send(server, request, [pipe.read_end])
+                pipe.close_read_end()
+                whole = await _feed(pipe.write_end, data)
+            if whole:
+                with suppress(OSError):
+                    await _send(server, b"y", [])
+            with anyio.fail_after(_SECONDS):
+                reply, _fds = await _receive(server)
+        _check(reply, path)
+        return reply
+
+    @asynccontextmanager
+    async def _own_server(self) -> AsyncIterator[socket.socket]:
+        """A file server for one long transfer, so that others do not wait for it."""
+        server = self._connect()
+        try:
+            yield server
+        except (OSError, TimeoutError) as error:
+            if isinstance(error, AtollError):
+                raise
+            raise Unavailable("the sandbox did not answer during a transfer; try again") from error
+        finally:
+            anyio.notify_closing(server)
+            server.close()
+
+
+class _Pipe:
+    """A pipe whose writing end does not block."""
+
+    def __init__(self) -> None:
+        self.read_end, self.write_end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.write_end, False)
+        with suppress(OSError):  # more than an ordinary user may have; the usual size works, too
+            fcntl.fcntl(self.write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def __enter__(self) -> _Pipe:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close_read_end()
+        self.close_write_end()
+
+    def close_read_end(self) -> None:
+        if self.read_end >= 0:
+            os.close(self.read_end)
+            self.read_end = -1
+
+    def close_write_end(self) -> None:
+        if self.write_end >= 0:
+            os.close(self.write_end)
+            self.write_end = -1
+
+
+async def _feed(fd: int, data: AsyncIterator[bytes]) -> bool:
+    """Write all pieces; False if the other side stopped reading, which has its reason ready."""
+    async for piece in data:
+        view = memoryview(piece)
+        while view:
+            try:
+                view = view[os.write(fd, view) :]
+            except BlockingIOError:
+                with anyio.fail_after(_SECONDS):
+                    await anyio.wait_writable(fd)
+            except BrokenPipeError:
+                return False
+    return True
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), _CHUNK):
+        yield data[start : start + _CHUNK]
+
+
+async def _exchange(server: socket.socket, request: bytes) -> tuple[FilesReply, int]:
+    await _send(server, request, [])
+    reply, fds = await _receive(server)
+    channel.close_all(fds[1:])
+    return reply, fds[0] if fds else -1
+
+
+async def _send(server: socket.socket, message: bytes, fds: Sequence[int]) -> None:
+    while True:
+        try:
+            return channel.send(server, message, fds)
+        except BlockingIOError:
+            await anyio.wait_writable(server)
+
+
+async def _receive(server: socket.socket) -> tuple[FilesReply, list[int]]:
+    while True:
+        try:
+            reply, fds = channel.receive(server, FilesReply)
+        except BlockingIOError:
+            await anyio.wait_readable(server)
+            continue
+        if reply is None:
+            raise ConnectionResetError("the file server ended")
+        return reply, fds
+
+
+def _request(
+    op: FilesOp, path: str, target: str, data: bytes, mode: int, flags: int, most_bytes: int = 0
+) -> bytes:
+    encoded, encoded_target = os.fsencode(path), os.fsencode(target)
+    head = FilesRequest(
+        op=op,
+        flags=flags,
+        mode=mode,
+        path_bytes=len(encoded),
+        target_bytes=len(encoded_target),
+        data_bytes=len(data),
+        most_bytes=most_bytes,
+    )
+    return bytes(head) + encoded + encoded_target + data
+
+
+def _changeable(path: str) -> str:
+    clean = parse_path(path)
+    if clean == ".":
+        raise InvalidRequest("the workspace itself cannot be written, removed or renamed; name a file in it")
+    return clean
+
+
+async def _read_at(fd: int, length: int, offset: int) -> bytes:
+    # A copy from memory; a thread would cost more than a small one does.
+    if length <= _INLINE_BYTES:
+        await anyio.lowlevel.checkpoint()
+        return os.pread(fd, length, offset)
+    return await anyio.to_thread.run_sync(os.pread, fd, length, offset)
+
+
+def _list_directory(fd: int, path: str, limit: int) -> list[FileInfo]:
+    prefix = "" if path == "." else f"{path}/"
+    files: list[FileInfo] = []
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            if len(files) >= limit:
+                raise LimitExceeded(
+                    f"directory {path!r} has more than {limit} entries; list it with a command, or raise the limit",
+                    limit=limit,
+                )
+            with suppress(FileNotFoundError):
+                facts = entry.stat(follow_symlinks=False)
+                files.append(_info(prefix + entry.name, facts.st_mode, facts.st_size, facts.st_mtime))
+    return sorted(files, key=lambda each: each.path)
+
+
+def _file_info(path: str, reply: FilesReply) -> FileInfo:
+    return _info(path, reply.mode, reply.size, reply.modified_ns / 1e9)
+
+
+def _info(path: str, mode: int, size: int, modified: float) -> FileInfo:
+    return FileInfo(path, _KINDS.get(modes.S_IFMT(mode), FileKind.OTHER), size, modes.S_IMODE(mode), modified)
+
+
+_KINDS = {
+    modes.S_IFREG: FileKind.FILE,
+    modes.S_IFDIR: FileKind.DIRECTORY,
+    modes.S_IFLNK: FileKind.SYMLINK,
+}
+
+_MISSING = "there is no {path!r} in the workspace"
+_ERRORS: dict[int, tuple[type[AtollError], str]] = {
+    errno.ENOENT: (NotFound, _MISSING),
+    errno.EISDIR: (InvalidRequest, "{path!r} is a directory; list it, or remove it with recursive"),
+    errno.ENOTDIR: (InvalidRequest, "a part of {path!r} is a file, not a directory"),
+    errno.EEXIST: (InvalidRequest, "{path!r} exists already as something else"),
+    errno.ENXIO: (InvalidRequest, "{path!r} is a pipe, socket or device; only regular files can be read"),
+    errno.ENOTEMPTY: (InvalidRequest, "directory {path!r} is not empty; remove it with recursive"),
+    errno.EXDEV: (InvalidRequest, "{path!r} leads out of the workspace, or to another mount in it"),
+    errno.ELOOP: (InvalidRequest, "{path!r} goes through links that lead nowhere"),
+    errno.ENAMETOOLONG: (InvalidRequest, "{path!r} is longer than the kernel takes"),
+    errno.EINVAL: (InvalidRequest, "{path!r} cannot be used so: {reason}"),
+    errno.EACCES: (Forbidden, "{path!r} has a mode that keeps its owner out; change it with chmod"),
+    errno.EPERM: (Forbidden, "{path!r} may not be changed"),
+    errno.EROFS: (Forbidden, "{path!r} is on a read-only mount"),
+    errno.ENOSPC: (LimitExceeded, "the workspace is full; remove files, or create it with more workspace_bytes"),
+    errno.EDQUOT: (LimitExceeded, "the workspace is full; remove files, or create it with more workspace_bytes"),
+    errno.EFBIG: (LimitExceeded, "{path!r} would be larger than a file may be; split it, or raise file_bytes"),
+    errno.ENOMEM: (LimitExceeded, "the sandbox has no memory left for {path!r}; free some"),
+    errno.EBUSY: (Conflict, "{path!r} is in use, or being filled as fast as it is emptied"),
+    errno.ECANCELED: (Unavailable, "{path!r} was not sent whole; nothing was changed"),
+}
+
+
+def _check(reply: FilesReply, path: str) -> None:
+    if reply.error:
+        _fail(reply.error, path)
+
+
+def _fail(number: int, path: str) -> NoReturn:
+    kind, message = _ERRORS.get(number, (Unavailable, "{path!r}: {reason}"))
+    raise kind(message.format(path=path, reason=os.strerror(number)), path=path)

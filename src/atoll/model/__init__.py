@@ -1,0 +1,1 @@
+"""Values that all layers share: frozen, without I/O."""

@@ -1,0 +1,39 @@
+"""Ids: 26 characters of [a-z0-9], so that `<port>-<id>` fits a DNS label."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import NewType
+
+from atoll.errors import InvalidRequest
+
+SandboxId = NewType("SandboxId", str)
+ProcessId = NewType("ProcessId", str)
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+_LENGTH = 26
+_ID = re.compile(r"[a-z0-9]{26}")
+
+
+def new_sandbox_id() -> SandboxId:
+    """Return a fresh sandbox id of about 134 random bits."""
+    return SandboxId(_random_id())
+
+
+def new_process_id() -> ProcessId:
+    """Return a fresh process id."""
+    return ProcessId(_random_id())
+
+
+def parse_sandbox_id(text: str) -> SandboxId:
+    """Return `text` as a sandbox id, or raise `InvalidRequest`."""
+    if not _ID.fullmatch(text):
+        raise InvalidRequest(
+            f"sandbox id {text!r} is not 26 characters of a-z and 0-9; leave it out to get a new one"
+        )
+    return SandboxId(text)
+
+
+def _random_id() -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))

@@ -1,0 +1,332 @@
+"""Tar streams out of and into a workspace, member by member and never through the host's disk.
+
+Nothing is unpacked by `tarfile` itself: it only makes and reads single headers.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
+from contextlib import aclosing
+
+from atoll.engines.contract import Workspace
+from atoll.errors import InvalidRequest, LimitExceeded, NotFound
+from atoll.model.file import FileInfo, FileKind, parse_path
+from atoll.node.chunks import closing
+from atoll.node.trees import TreeCount, TreeLimits, TreeReport, walk
+
+_BLOCK = tarfile.BLOCKSIZE
+_CHUNK = 256 * 1024
+_MAX_HEADER_BYTES = 64 * 1024  # of an extended header
+_GZIP = b"\x1f\x8b"
+# Below this size a high ratio harms nobody: a short file of zeros is no bomb.
+_RATIO_FREE_BYTES = 16 << 20
+
+
+async def read_archive(
+    workspace: Workspace, path: str, limits: TreeLimits
+) -> AsyncGenerator[bytes, None]:
+    """Yield a tar archive of a directory or of one file; links and devices are left out.
+
+    A file has the size that its header says even if it changes meanwhile: it is cut or filled with zeros.
+    """
+    start = parse_path(path)
+    count = TreeCount(limits)
+    info = await workspace.stat(start)
+    if info.kind is not FileKind.DIRECTORY:
+        base = len(start) - len(info.name)
+        entries = _single(info)
+    else:
+        base = 0 if start == "." else len(start) + 1
+        entries = walk(workspace, start, limits)
+    async with aclosing(entries):
+        async for entry in entries:
+            async with aclosing(_member(workspace, entry, entry.path[base:], count)) as parts:
+                async for data in parts:
+                    yield data
+    yield bytes(2 * _BLOCK)
+
+
+async def _single(info: FileInfo) -> AsyncGenerator[FileInfo, None]:
+    if info.kind is not FileKind.FILE:
+        raise InvalidRequest(f"{info.path!r} is no file and no directory, but a {info.kind}")
+    yield info
+
+
+async def _member(
+    workspace: Workspace, entry: FileInfo, name: str, count: TreeCount
+) -> AsyncGenerator[bytes, None]:
+    header = tarfile.TarInfo(name)
+    header.mtime, header.mode = int(entry.modified), entry.mode & 0o777
+    if entry.kind is FileKind.DIRECTORY:
+        header.type = tarfile.DIRTYPE
+        yield header.tobuf(tarfile.PAX_FORMAT)
+    elif entry.kind is FileKind.FILE:
+        count.add_bytes(entry.size)
+        header.size = entry.size
+        async with closing(workspace.read(entry.path, length=entry.size)) as chunks:
+            async with aclosing(_file_member(chunks, header)) as parts:
+                async for data in parts:
+                    yield data
+
+
+async def _file_member(
+    chunks: AsyncIterator[bytes], header: tarfile.TarInfo
+) -> AsyncGenerator[bytes, None]:
+    try:
+        data = await anext(chunks, b"")
+    except (NotFound, InvalidRequest):
+        # Removed or replaced since it was listed: as if it had never been there.
+        return
+    yield header.tobuf(tarfile.PAX_FORMAT)
+    missing = header.size
+    while data:
+        missing -= len(data)
+        yield data
+        data = await anext(chunks, b"")
+    while missing > 0:
+        yield bytes(min(missing, _CHUNK))
+        missing -= _CHUNK
+    yield bytes(-header.size % _BLOCK)
+
+
+async def write_archive(
+    workspace: Workspace, data: AsyncIterable[bytes], path: str, limits: TreeLimits
+) -> TreeReport:
+    """Unpack a tar stream, plain or gzip, below `path`.
+
+    A member with an absolute name or '..', a link or a device stops the call with `InvalidRequest`;
+    the members before it are there by then.
+    """
+    target = parse_path(path)
+    count, report = TreeCount(limits), TreeReport()
+    async with aclosing(_expand(data, limits)) as expanded:
+        source = _ByteSource(expanded)
+        while (member := await _next_member(source)) is not None:
+            name = _member_path(member)
+            depth = name.count("/") + 1
+            count.add_entry(name, depth)
+            count.add_bytes(member.size)
+            await _unpack(workspace, source, member, _join(target, name), report)
+    return report
+
+
+async def _unpack(
+    workspace: Workspace,
+    source: _ByteSource,
+    member: tarfile.TarInfo,
+    path: str,
+    report: TreeReport,
+) -> None:
+    if member.type == tarfile.DIRTYPE:
+        await workspace.make_dir(path)
+        report.directories += 1
+        return
+    await workspace.write(path, source.chunks(member.size), mode=member.mode & 0o777)
+    await source.skip(-member.size % _BLOCK)
+    report.files += 1
+    report.total_bytes += member.size
+
+
+async def _next_member(source: _ByteSource) -> tarfile.TarInfo | None:
+    """Return the next file or directory, with the name that an extended header may have given it."""
+    long_name: str | None = None
+    size: int | None = None
+    while True:
+        block = await source.read(_BLOCK)
+        if not block.strip(b"\0"):
+            return None
+        member = _parse_header(block)
+        if member.type in _EXTENSIONS:
+            extra = await _read_extension(source, member)
+            if member.type == tarfile.GNUTYPE_LONGNAME:
+                long_name = extra.rstrip(b"\0").decode("utf-8", "surrogateescape")
+            elif member.type == tarfile.XHDTYPE:
+                records = parse_pax(extra)
+                long_name = records.get("path", long_name)
+                size = _pax_size(records, size)
+            continue
+        member.name = member.name if long_name is None else long_name
+        member.size = member.size if size is None else size
+        return member
+
+
+async def _read_extension(source: _ByteSource, member: tarfile.TarInfo) -> bytes:
+    if member.size > _MAX_HEADER_BYTES:
+        raise LimitExceeded(
+            f"the archive has an extended header of {member.size} bytes;"
+            f" the most is {_MAX_HEADER_BYTES}",
+            limit_bytes=_MAX_HEADER_BYTES,
+        )
+    data = await source.read(member.size)
+    await source.skip(-member.size % _BLOCK)
+    return data
+
+
+def _parse_header(block: bytes) -> tarfile.TarInfo:
+    try:
+        member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError as error:
+        raise InvalidRequest(f"this is not a tar archive, plain or gzip: {error}") from error
+    if member.size < 0:
+        raise InvalidRequest(f"archive member {member.name[:200]!r} has a negative size")
+    return member
+
+
+def parse_pax(data: bytes) -> dict[str, str]:
+    """Return the records of an extended header: `LENGTH NAME=VALUE` and a new line each."""
+    records = {}
+    while data:
+        digits, space, _ = data.partition(b" ")
+        if not space or not digits.isdigit() or len(digits) > 8:
+            raise InvalidRequest("the archive has a broken extended header")
+        length = int(digits)
+        record, data = data[len(digits) + 1 : length], data[length:]
+        name, equals, value = record.partition(b"=")
+        if not equals or not value.endswith(b"\n"):
+            raise InvalidRequest("the archive has a broken extended header")
+        records[name.decode("utf-8", "replace")] = value[:-1].decode("utf-8", "surrogateescape")
+    if any(name.startswith("GNU.sparse") for name in records):
+        raise InvalidRequest("the archive holds a sparse file; pack it without --sparse")
+    return records
+
+
+def _pax_size(records: dict[str, str], known: int | None) -> int | None:
+    text = records.get("size")
+    if text is None:
+        return known
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise InvalidRequest(f"the archive has a member of size {text[:40]!r}")
+    return int(text)
+
+
+_EXTENSIONS = {
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+}
+_ALLOWED = {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE, tarfile.DIRTYPE}
+
+
+def _member_path(member: tarfile.TarInfo) -> str:
+    """Return where a member goes, or refuse it."""
+    name = member.name
+    shown = f"archive member {name[:200]!r}"
+    if member.type not in _ALLOWED:
+        kind = "link" if member.islnk() or member.issym() else "device or special file"
+        raise InvalidRequest(f"{shown} is a {kind}; only files and directories are unpacked")
+    if name.startswith("/"):
+        raise InvalidRequest(f"{shown} has an absolute name; pack with relative ones")
+    try:
+        path = parse_path(name)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{shown} is refused: {error}") from error
+    if path == "." and member.type != tarfile.DIRTYPE:
+        raise InvalidRequest(f"{shown} has no name")
+    if member.type == tarfile.DIRTYPE:
+        member.size = 0
+    return path
+
+
+def _join(folder: str, name: str) -> str:
+    return name if folder == "." else folder if name == "." else f"{folder}/{name}"
+
+
+async def _expand(data: AsyncIterable[bytes], limits: TreeLimits) -> AsyncGenerator[bytes, None]:
+    """Yield the plain bytes of a stream that may be gzip."""
+    expander: _Expander | None = None
+    beginning = b""
+    decided = False
+    async for chunk in data:
+        if not decided:
+            beginning += chunk
+            if len(beginning) < len(_GZIP):
+                continue
+            decided = True
+            chunk = beginning
+            if chunk.startswith(_GZIP):
+                expander = _Expander(limits)
+        if expander is None:
+            yield chunk
+        else:
+            for piece in expander.expand(chunk):
+                yield piece
+    if not decided and beginning:
+        yield beginning
+    if expander is not None and not expander.complete:
+        raise InvalidRequest("the archive ends in the middle of its gzip stream")
+
+
+class _Expander:
+    """Expands gzip in small pieces, and refuses what grows beyond reason."""
+
+    def __init__(self, limits: TreeLimits) -> None:
+        self._limits = limits
+        self._taken = 0
+        self._given = 0
+        self._stream = zlib.decompressobj(wbits=31)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stream has come to its end."""
+        return self._stream.eof
+
+    def expand(self, data: bytes) -> Iterator[bytes]:
+        """Yield what `data` expands to."""
+        self._taken += len(data)
+        while data:
+            if self._stream.eof:
+                # Several gzip streams in a row are one, as the tools have it; zeros at the end are padding.
+                data = data.lstrip(b"\0")
+                if not data:
+                    return
+                self._stream = zlib.decompressobj(wbits=31)
+            try:
+                piece = self._stream.decompress(data, _CHUNK)
+            except zlib.error as error:
+                raise InvalidRequest(f"the archive's gzip stream is broken: {error}") from error
+            data = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+            self._count(len(piece))
+            if piece:
+                yield piece
+
+    def _count(self, size: int) -> None:
+        self._given += size
+        if self._given > max(_RATIO_FREE_BYTES, self._taken * self._limits.ratio):
+            raise LimitExceeded(
+                f"the archive grows to more than {self._limits.ratio} times its compressed size;"
+                " send it uncompressed",
+                limit=self._limits.ratio,
+            )
+
+
+class _ByteSource:
+    """Reads exact numbers of bytes from a stream of chunks."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    async def read(self, size: int) -> bytes:
+        """Return exactly `size` bytes."""
+        return b"".join([chunk async for chunk in self.chunks(size)])
+
+    async def skip(self, size: int) -> None:
+        """Pass over exactly `size` bytes."""
+        async for _ in self.chunks(size):
+            pass
+
+    async def chunks(self, size: int) -> AsyncIterator[bytes]:
+        """Yield exactly `size` bytes, in pieces as they come."""
+        while size > 0:
+            if not self._rest:
+                chunk = await anext(self._chunks, None)
+                if chunk is None:
+                    raise InvalidRequest("the archive ends too early; was it sent whole?")
+                self._rest = memoryview(chunk)
+                continue
+            piece, self._rest = self._rest[:size], self._rest[size:]
+            size -= len(piece)
+            yield bytes(piece)

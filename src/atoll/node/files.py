@@ -1,0 +1,217 @@
+"""Files over any engine's workspace: whole, in pages, as trees, as archives, and by what is in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from atoll.engines.contract import Workspace
+from atoll.errors import InvalidRequest, LimitExceeded
+from atoll.model.file import FileInfo, TextPage
+from atoll.model.sizes import GIB, KIB, MIB, format_size
+from atoll.node import archives, copies, search, trees
+from atoll.node.chunks import closing
+from atoll.node.pages import Pager
+from atoll.node.search import SearchLimits, SearchResult
+from atoll.node.trees import TreeLimits, TreeReport
+
+MAX_FILE_BYTES = 64 * MIB
+# Pages are found by counting lines from the start; a sparse giant would have us count for hours.
+_MAX_PAGE_SCAN_BYTES = GIB
+
+
+class Files:
+    """The files of one sandbox. Errors are those of the contract's `Workspace`, and as named."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        tree_limits: TreeLimits | None = None,
+    ) -> None:
+        self._workspace = workspace
+        self._max_file_bytes = max_file_bytes
+        self._tree_limits = tree_limits or TreeLimits()
+
+    # One file
+
+    async def read(self, path: str) -> bytes:
+        """Return a whole file.
+
+        Raises:
+            LimitExceeded: it is larger than `max_file_bytes`.
+        """
+        data = bytearray()
+        async for chunk in self._workspace.read(path, length=self._max_file_bytes + 1):
+            data += chunk
+        self._check_size(path, len(data))
+        return bytes(data)
+
+    async def read_text(self, path: str) -> str:
+        """Return a whole file as text.
+
+        Raises:
+            LimitExceeded: it is larger than `max_file_bytes`.
+            InvalidRequest: it is not UTF-8.
+        """
+        data = await self.read(path)
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(
+                f"{path!r} is not UTF-8 text: {error.reason} at byte {error.start}; use read()"
+            ) from error
+
+    async def read_page(
+        self, path: str, start_line: int = 1, lines: int = 500, max_bytes: int = 64 * KIB
+    ) -> TextPage:
+        """Return some lines of a text file and where the next page starts; see `Pager`.
+
+        Raises:
+            LimitExceeded: the page lies too far behind the start of the file.
+        """
+        pager = Pager(start_line, lines, max_bytes)
+        scanned = 0
+        async with closing(self._workspace.read(path)) as chunks:
+            async for chunk in chunks:
+                scanned += len(chunk)
+                if not pager.feed(chunk):
+                    break
+                if scanned > _MAX_PAGE_SCAN_BYTES:
+                    raise LimitExceeded(
+                        f"line {start_line} of {path!r} lies beyond the first"
+                        f" {format_size(_MAX_PAGE_SCAN_BYTES)}; use stream() with an offset",
+                        limit_bytes=_MAX_PAGE_SCAN_BYTES,
+                    )
+        return pager.page()
+
+    def stream(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file of any size."""
+        return self._workspace.read(path, offset=offset, length=length)
+
+    async def write(
+        self, path: str, data: bytes | str | AsyncIterable[bytes], *, mode: int = 0o644
+    ) -> FileInfo:
+        """Replace a file as a whole, parents made; an async iterable may be of any size.
+
+        Raises:
+            LimitExceeded: text or bytes larger than `max_file_bytes`, or the disk is full.
+        """
+        if isinstance(data, str):
+            data = _encode(path, data)
+        if isinstance(data, bytes):
+            self._check_size(path, len(data))
+            return await self._workspace.write(path, data, mode=mode)
+        if not isinstance(data, AsyncIterable):
+            raise InvalidRequest(
+                f"data for {path!r} is {type(data).__name__};"
+                " it has to be text, bytes or an async iterable of bytes"
+            )
+        return await self._workspace.write(path, aiter(data), mode=mode)
+
+    async def stat(self, path: str) -> FileInfo:
+        """Return facts about a file; a link is described itself."""
+        return await self._workspace.stat(path)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or an empty directory; a full one only if `recursive`."""
+        await self._workspace.remove(path, recursive=recursive)
+
+    async def rename(self, source: str, target: str) -> None:
+        """Rename within the workspace, replacing a file."""
+        await self._workspace.rename(source, target)
+
+    # Directories and trees
+
+    async def list(self, path: str = ".") -> Sequence[FileInfo]:
+        """Return the entries of a directory by name."""
+        return await self._workspace.list(path)
+
+    async def make_dir(self, path: str) -> None:
+        """Make a directory and its parents."""
+        await self._workspace.make_dir(path)
+
+    def walk(self, path: str = ".") -> AsyncGenerator[FileInfo, None]:
+        """Yield everything below a directory; links are not followed.
+
+        Raises:
+            LimitExceeded: the tree is larger or deeper than `tree_limits`.
+        """
+        return trees.walk(self._workspace, path, self._tree_limits)
+
+    async def find(self, glob: str, path: str = ".", *, limit: int = 1000) -> Sequence[FileInfo]:
+        """Return entries below `path` by name, or by path if the glob has a slash; at most `limit`."""
+        found: list[FileInfo] = []
+        async with aclosing(self.walk(path)) as entries:
+            async for info in entries:
+                if search.matches_glob(info.path, glob):
+                    found.append(info)
+                if len(found) == limit:
+                    break
+        return found
+
+    async def search(
+        self,
+        pattern: str,
+        path: str = ".",
+        *,
+        glob: str | None = None,
+        limits: SearchLimits | None = None,
+    ) -> SearchResult:
+        """Return the lines of text files that match a regular expression.
+
+        Raises:
+            InvalidRequest: the pattern is no regular expression.
+        """
+        return await search.search(
+            self._workspace, pattern, path, glob, limits or SearchLimits(), self._tree_limits
+        )
+
+    # To and from the host
+
+    async def upload(self, host_path: str | os.PathLike[str], path: str = ".") -> TreeReport:
+        """Copy a host file to `path`, or what a host directory holds into it; links are skipped."""
+        return await copies.upload(self._workspace, Path(host_path), path, self._tree_limits)
+
+    async def download(self, path: str, host_path: str | os.PathLike[str]) -> TreeReport:
+        """Copy a file to a new `host_path`, or what a directory holds into it; links are skipped.
+
+        Raises:
+            Conflict: something there would be replaced.
+        """
+        return await copies.download(self._workspace, path, Path(host_path), self._tree_limits)
+
+    def read_archive(self, path: str = ".") -> AsyncGenerator[bytes, None]:
+        """Yield a file or a tree as a tar archive; links are left out."""
+        return archives.read_archive(self._workspace, path, self._tree_limits)
+
+    async def write_archive(self, data: AsyncIterable[bytes], path: str = ".") -> TreeReport:
+        """Unpack a tar archive, plain or gzip, below `path`.
+
+        Raises:
+            InvalidRequest: a broken archive, or a member that is a link, a device or leads out.
+            LimitExceeded: too many, too deep, too large, or grows too much when expanded.
+        """
+        return await archives.write_archive(self._workspace, data, path, self._tree_limits)
+
+    def _check_size(self, path: str, size: int) -> None:
+        if size > self._max_file_bytes:
+            raise LimitExceeded(
+                f"{path!r} is larger than max_file_bytes, {self._max_file_bytes};"
+                " read it with stream(), write it from an async iterable",
+                limit_bytes=self._max_file_bytes,
+            )
+
+
+def _encode(path: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"text for {path!r} is not valid: {error.reason}; pass bytes"
+        ) from error

@@ -1,0 +1,213 @@
+"""Engines and sandboxes as a whole."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from atoll.engines.contract import REQUIRED_FEATURES, Engine, Feature, Sandbox
+from atoll.errors import AtollError, InvalidRequest, LimitExceeded, Unsupported
+from atoll.model.ids import new_sandbox_id
+from atoll.model.limits import Limits
+from atoll.model.process import Command
+from atoll.model.sandbox import Mount, SandboxSpec, SandboxState
+from atoll.testing.conformance.running import (
+    Conformance,
+    MakeEngine,
+    needs,
+    read_all,
+    run_argv,
+    run_line,
+    soon,
+)
+
+
+class SandboxConformance(Conformance):
+    """Creating, describing, limiting and pausing."""
+
+    async def test_an_engine_offers_what_its_name_promises(self, engine: Engine) -> None:
+        assert engine.name in REQUIRED_FEATURES
+        assert REQUIRED_FEATURES[engine.name] <= engine.features
+
+    async def test_the_machine_gives_the_engine_what_it_needs(self, engine: Engine) -> None:
+        checks = await engine.check()
+        assert checks
+        assert [check for check in checks if check.required and not check.ok] == []
+
+    async def test_a_sandbox_says_what_it_is(self, engine: Engine) -> None:
+        spec = SandboxSpec(limits=Limits(workspace_bytes=8 << 20))
+        sandbox = await engine.create(spec)
+        try:
+            info = sandbox.info
+            assert (sandbox.id, info.id) == (spec.id, spec.id)
+            assert (info.engine, info.template) == (engine.name, spec.template)
+            assert info.state is SandboxState.RUNNING
+            assert info.limits.limits == spec.limits.resolve()
+            assert info.limits.enforced_by.get("workspace_bytes") not in (None, "nothing")
+        finally:
+            await sandbox.destroy()
+        assert sandbox.info.state is SandboxState.DESTROYED
+
+    async def test_an_unknown_template_is_refused(self, engine: Engine) -> None:
+        with pytest.raises(InvalidRequest, match="no-such-template"):
+            await engine.create(SandboxSpec(template="no-such-template"))
+
+    @pytest.mark.parametrize(
+        "limits",
+        [
+            Limits(memory_bytes=1),
+            Limits(processes=0),
+            Limits(cpus=-1),
+            Limits(memory_bytes=32 << 20, workspace_bytes=64 << 20),
+            Limits(inodes="many"),  # type: ignore[arg-type]
+        ],
+        ids=["memory", "processes", "cpus", "workspace over memory", "text"],
+    )
+    async def test_an_impossible_limit_is_refused(self, engine: Engine, limits: Limits) -> None:
+        with pytest.raises(InvalidRequest, match=r"memory|processes|cpus|inodes"):
+            await engine.create(SandboxSpec(limits=limits))
+
+    async def test_a_mount_that_nobody_allowed_is_refused(self, engine: Engine) -> None:
+        for source in ("/", "/etc", "/no/such/directory", "relative", "/tmp/../etc"):
+            with pytest.raises((InvalidRequest, Unsupported)):
+                await engine.create(SandboxSpec(mounts=[Mount(source, "/mnt/host")]))
+
+    async def test_adopting_needs_the_feature(self, engine: Engine) -> None:
+        if Feature.ADOPTION in engine.features:
+            pytest.skip(f"engine {engine.name} can adopt")
+        with pytest.raises(Unsupported):
+            await engine.adopt(new_sandbox_id())
+
+    async def test_closing_an_engine_destroys_its_sandboxes(self, make_engine: MakeEngine) -> None:
+        engine = make_engine()
+        sandboxes = [await engine.create(SandboxSpec()) for _ in range(3)]
+        process = await sandboxes[0].start(Command(("sleep", "1000")))
+        with soon():
+            await engine.close()
+            await engine.close()
+            for sandbox in sandboxes:
+                await sandbox.wait_ended()
+            assert (await process.wait()).exit_code is None
+        assert {sandbox.info.state for sandbox in sandboxes} == {SandboxState.DESTROYED}
+
+    async def test_twenty_sandboxes_live_side_by_side(self, engine: Engine) -> None:
+        sandboxes: list[Sandbox] = []
+
+        async def live(number: int) -> None:
+            sandbox = await engine.create(SandboxSpec(env={"NUMBER": str(number)}))
+            sandboxes.append(sandbox)
+            outcome = await run_line(sandbox, "echo $NUMBER > mine; echo $NUMBER")
+            assert outcome.stdout == f"{number}\n".encode()
+            assert await read_all(sandbox, "mine") == f"{number}\n".encode()
+            assert [entry.name for entry in await sandbox.workspace.list()] == ["mine"]
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for number in range(20):
+                    tasks.start_soon(live, number)
+            assert len({sandbox.id for sandbox in sandboxes}) == 20
+        finally:
+            for sandbox in sandboxes:
+                await sandbox.destroy()
+
+    async def test_one_sandbox_does_not_hear_of_anothers_end(self, engine: Engine) -> None:
+        first, second = await engine.create(SandboxSpec()), await engine.create(SandboxSpec())
+        try:
+            await first.destroy()
+            assert (await run_argv(second, "echo", "still here")).stdout == b"still here\n"
+        finally:
+            await second.destroy()
+
+    async def test_a_full_workspace_is_told_and_can_be_emptied(self, engine: Engine) -> None:
+        sandbox = await engine.create(SandboxSpec(limits=Limits(workspace_bytes=1 << 20)))
+        try:
+            with pytest.raises(LimitExceeded):
+                await sandbox.workspace.write("big", bytes(2 << 20))
+            assert await sandbox.workspace.list() == []
+            assert (await run_line(sandbox, "head -c 2000000 /dev/zero > big")).code != 0
+            assert (await sandbox.workspace.stat("big")).size <= 1 << 20
+            await sandbox.workspace.remove("big")
+            await sandbox.workspace.write("small", bytes(500_000))
+        finally:
+            await sandbox.destroy()
+
+    async def test_the_number_of_files_is_limited(self, engine: Engine) -> None:
+        sandbox = await engine.create(SandboxSpec(limits=Limits(inodes=64)))
+        try:
+            with pytest.raises(LimitExceeded):
+                for number in range(100):
+                    await sandbox.workspace.write(f"f{number}", b"")
+            await sandbox.workspace.remove("f0")
+            await sandbox.workspace.write("again", b"")
+        finally:
+            await sandbox.destroy()
+
+    async def test_the_number_of_processes_is_limited(self, engine: Engine) -> None:
+        limits = Limits(processes=8, enforcement="best_effort")
+        sandbox = await engine.create(SandboxSpec(limits=limits))
+        started = []
+        try:
+            with pytest.raises(LimitExceeded), soon():
+                for _ in range(40):
+                    started.append(await sandbox.start(Command(("sleep", "1000"))))
+            assert started
+            for process in started:
+                await process.close()
+            assert (await run_argv(sandbox, "echo", "room again")).code == 0
+        finally:
+            await sandbox.destroy()
+
+    async def test_pausing_stops_processes_in_place(self, engine: Engine, sandbox: Sandbox) -> None:
+        needs(engine, Feature.PAUSE)
+        process = await sandbox.start(Command(("sh", "-c", "sleep 0.3; echo done > mark")))
+        await sandbox.pause()
+        await sandbox.pause()
+        assert sandbox.info.state == "paused"
+        await anyio.sleep(1)
+        await sandbox.resume()
+        await sandbox.resume()
+        assert sandbox.info.state == "running"
+        with soon():
+            assert (await process.wait()).exit_code == 0
+        assert await read_all(sandbox, "mark") == b"done\n"
+
+    async def test_a_paused_sandbox_does_nothing(self, engine: Engine, sandbox: Sandbox) -> None:
+        needs(engine, Feature.PAUSE)
+        process = await sandbox.start(Command(("sh", "-c", "sleep 0.3; echo done")))
+        await sandbox.pause()
+        with anyio.move_on_after(1) as patience:
+            await process.wait()
+        assert patience.cancelled_caught
+        await sandbox.resume()
+
+    async def test_a_paused_sandbox_can_be_destroyed(
+        self, engine: Engine, sandbox: Sandbox
+    ) -> None:
+        needs(engine, Feature.PAUSE)
+        process = await sandbox.start(Command(("sleep", "1000")))
+        await sandbox.pause()
+        with soon():
+            await sandbox.destroy()
+            assert (await process.wait()).exit_code is None
+
+    async def test_a_process_can_be_killed_while_paused(
+        self, engine: Engine, sandbox: Sandbox
+    ) -> None:
+        needs(engine, Feature.PAUSE)
+        process = await sandbox.start(Command(("sleep", "1000")))
+        await sandbox.pause()
+        with soon():
+            await process.kill()
+            assert (await process.wait()).exit_code is None
+
+    async def test_pausing_needs_the_feature(self, engine: Engine, sandbox: Sandbox) -> None:
+        if Feature.PAUSE in engine.features:
+            pytest.skip(f"engine {engine.name} can pause")
+        for call in (sandbox.pause, sandbox.resume):
+            with pytest.raises(Unsupported):
+                await call()
+
+    async def test_errors_of_the_contract_are_ours(self, sandbox: Sandbox) -> None:
+        with pytest.raises(AtollError) as caught:
+            await sandbox.workspace.stat("missing")
+        assert (caught.value.code, bool(caught.value.message)) == ("not_found", True)

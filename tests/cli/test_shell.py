@@ -1,0 +1,156 @@
+"""`atoll shell` at a real terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Atoll
+
+
+class Screen:
+    """A terminal with `atoll shell` at its other end."""
+
+    def __init__(self, atoll: Atoll, *arguments: str) -> None:
+        self.master, self._slave = pty.openpty()
+        self.resize(30, 100)
+        self.before = termios.tcgetattr(self._slave)
+        self.shown = b""
+        self.process = subprocess.Popen(
+            [*atoll.words, "shell", *arguments],
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            env={**atoll.env, "TERM": "xterm"},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def expect(self, text: str, seconds: float = 20) -> None:
+        """Read until `text` is on the screen."""
+        deadline = time.monotonic() + seconds
+        while text.encode() not in self.shown:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{text!r} did not appear in {self.shown!r}"
+            if select.select([self.master], [], [], left)[0]:
+                self.shown += os.read(self.master, 65536)
+
+    def end(self) -> int:
+        """Wait for the end, reading on so that nothing blocks."""
+        deadline = time.monotonic() + 20
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, f"still running after {self.shown!r}"
+            if select.select([self.master], [], [], 0.05)[0]:
+                self.shown += os.read(self.master, 65536)
+        return self.process.returncode
+
+    def is_restored(self) -> bool:
+        return termios.tcgetattr(self._slave) == self.before
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.master)
+        os.close(self._slave)
+
+
+@pytest.fixture
+def screen(real_atoll: Atoll) -> Iterator[Screen]:
+    shown = Screen(real_atoll)
+    yield shown
+    shown.close()
+
+
+def test_a_shell_answers_and_passes_its_exit_code_on(screen: Screen) -> None:
+    screen.type("echo $((6 * 7))-$TERM; pwd\n")
+    screen.expect("42-xterm")
+    screen.expect("/workspace")
+    screen.type("exit 7\n")
+    assert screen.end() == 7
+    assert screen.is_restored()
+
+
+def test_the_size_of_the_window_is_followed(screen: Screen) -> None:
+    screen.type("stty size\n")
+    screen.expect("30 100")
+    screen.resize(44, 123)
+    screen.type("stty size\n")
+    screen.expect("44 123")
+
+
+def test_keys_go_to_the_program_inside(screen: Screen) -> None:
+    screen.type("sleep 100; echo inter''rupted\n")
+    time.sleep(0.5)
+    screen.type("\x03")
+    screen.type("echo go''on\n")
+    screen.expect("goon")
+    screen.type("\x04")
+    screen.end()
+    assert screen.is_restored()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_terminal_is_restored_when_we_are_stopped(
+    screen: Screen, number: signal.Signals
+) -> None:
+    screen.type("echo ready''now\n")
+    screen.expect("readynow")
+    assert not screen.is_restored()
+    screen.process.send_signal(number)
+    assert screen.end() == 128 + number
+    assert screen.is_restored()
+
+
+def test_a_killed_shell_is_told(screen: Screen) -> None:
+    screen.type("kill -9 $$\n")
+    assert screen.end() == 128 + signal.SIGKILL
+    screen.expect("atoll: the shell was", 1)
+    assert screen.is_restored()
+
+
+def test_files_go_in_and_out(real_atoll: Atoll, tmp_path: Path) -> None:
+    source, kept = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    (source / "a").write_text("first")
+    screen = Screen(real_atoll, "--files", str(source), "--keep", str(kept))
+    try:
+        screen.type("cat a > b; exit\n")
+        assert screen.end() == 0
+        assert (kept / "b").read_text() == "first"
+    finally:
+        screen.close()
+
+
+def test_a_failure_of_ours_leaves_the_terminal_as_it_was(real_atoll: Atoll) -> None:
+    screen = Screen(real_atoll, "--engine", "nonsense")
+    try:
+        assert screen.end() == 125
+        screen.expect("nonsense", 1)
+        assert screen.is_restored()
+    finally:
+        screen.close()
+
+
+def test_without_a_terminal_the_way_out_is_named(fake_atoll: Atoll) -> None:
+    done = fake_atoll("shell")
+    assert done.returncode == 2
+    assert b"needs a terminal" in done.stderr
+    assert b"atoll run" in done.stderr

@@ -1,0 +1,69 @@
+"""The engines of this machine as fixtures: tests that use `engine` run once on each of them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+import importlib.util
+from collections.abc import AsyncIterator
+
+from pathlib import Path
+
+import pytest
+
+from atoll.engines.contract import Engine, Sandbox
+from atoll.model.sandbox import SandboxSpec
+from atoll.testing.fake import FakeEngine
+
+# Before its first import, so that its assertions show what they compared.
+pytest.register_assert_rewrite("atoll.testing.conformance")
+
+from atoll.testing.conformance import MakeEngine
+
+
+def engine_names() -> list[str]:
+    """Return the names of all engines there are, the fake one first."""
+    if importlib.util.find_spec("atoll.engines.catalog") is None:
+        return ["fake"]
+    return ["fake", *importlib.import_module("atoll.engines.catalog").engine_names()]
+
+
+def make_named_engine(name: str) -> Engine:
+    """Return a fresh engine."""
+    if name == "fake":
+        return FakeEngine()
+    engine: Engine = importlib.import_module("atoll.engines.catalog").make_engine(
+        name, data_dir=Path(tempfile.gettempdir(), f"atoll-test-{os.geteuid()}")
+    )
+    return engine
+
+
+@pytest.fixture(scope="session", params=engine_names())
+async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    """Each engine in turn; one that this machine cannot run is skipped with the reason shown."""
+    engine = make_named_engine(request.param)
+    try:
+        missing = [check for check in await engine.check() if check.required and not check.ok]
+        if missing:
+            reasons = "; ".join(f"{check.name}: {check.found} ({check.fix})" for check in missing)
+            pytest.skip(f"engine {request.param} cannot run here: {reasons}")
+        yield engine
+    finally:
+        await engine.close()
+
+
+@pytest.fixture
+def make_engine(engine: Engine) -> MakeEngine:
+    """Makes fresh engines of the same name, for tests that close them."""
+    return lambda: make_named_engine(engine.name)
+
+
+@pytest.fixture
+async def sandbox(engine: Engine) -> AsyncIterator[Sandbox]:
+    """A sandbox of its own for each test."""
+    sandbox = await engine.create(SandboxSpec())
+    try:
+        yield sandbox
+    finally:
+        await sandbox.destroy()

@@ -1,0 +1,7 @@
+"""Engines for the tests in this folder."""
+
+from __future__ import annotations
+
+from tests.engine_fixtures import engine, make_engine, sandbox
+
+__all__ = ["engine", "make_engine", "sandbox"]

@@ -1,0 +1,1 @@
+"""What `./atoll` does for those who work on Atoll; no part of the package."""

@@ -1,0 +1,118 @@
+"""The Debian packages that Atoll needs beside Python and git: the one list, and how to get them.
+
+Standard library only: it runs before there is an environment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class SystemPackage:
+    """A package, and how to see that what we need of it is there, whoever installed it."""
+
+    name: str
+    is_present: Callable[[], bool]
+
+
+class MissingPackages(Exception):
+    """Some packages are missing and could not be installed; the message names the way out."""
+
+
+def program(*names: str) -> Callable[[], bool]:
+    """Whether one of these programs is on the path."""
+    return lambda: any(shutil.which(name) for name in names)
+
+
+def file(path: str) -> Callable[[], bool]:
+    return Path(path).exists
+
+
+def library(name: str) -> Callable[[], bool]:
+    def loads() -> bool:
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            return False
+        return True
+
+    return loads
+
+
+def module(name: str) -> Callable[[], bool]:
+    return lambda: importlib.util.find_spec(name) is not None
+
+
+def system_python_module(name: str) -> Callable[[], bool]:
+    """Whether Debian's own Python, where there is one, has the module."""
+
+    def imports() -> bool:
+        python = "/usr/bin/python3"
+        if not Path(python).exists():
+            return True
+        command = [python, "-Ic", f"import {name}"]
+        return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
+
+    return imports
+
+
+TO_SET_UP = (
+    SystemPackage(f"python3.{sys.version_info.minor}-venv", module("ensurepip")),
+    SystemPackage("gcc", program("cc", "gcc", "clang")),
+    SystemPackage("libc6-dev", file("/usr/include/stdio.h")),
+    SystemPackage("libseccomp2", library("libseccomp.so.2")),
+)
+
+# What the tests run inside sandboxes or use to look at them.
+TO_TEST = (
+    SystemPackage("git", program("git")),
+    SystemPackage("nodejs", program("node")),
+    SystemPackage("procps", program("ps")),
+    SystemPackage("sqlite3", program("sqlite3")),
+    SystemPackage("strace", program("strace")),
+    # The ordinary user's environment is made from the system's Python.
+    SystemPackage("python3-venv", system_python_module("ensurepip")),
+)
+
+
+def ensure(packages: Sequence[SystemPackage], purpose: str) -> None:
+    """Install what is missing, or raise `MissingPackages` where we cannot."""
+    missing = [package for package in packages if not package.is_present()]
+    if not missing:
+        return
+    names = " ".join(package.name for package in missing)
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise MissingPackages(
+            f"{purpose} needs these system packages: {names}\n"
+            f"install them as root (Debian, Ubuntu): apt-get install {names}"
+        )
+    print(f"atoll: installing system packages: {names}", file=sys.stderr)
+    apt_get("update")
+    apt_get("install", "--yes", "--no-install-recommends", *names.split())
+    still = " ".join(package.name for package in missing if not package.is_present())
+    if still:
+        raise MissingPackages(f"apt-get installed {names}, but this is still not usable: {still}")
+
+
+def apt_get(*arguments: str) -> None:
+    # Another apt-get, such as the machine's daily update, may hold the lock for a while.
+    done = subprocess.run(
+        ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments],
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode != 0:
+        raise MissingPackages(f"apt-get {' '.join(arguments)} failed:\n{done.stdout.rstrip()}")
