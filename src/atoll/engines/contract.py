@@ -9,7 +9,7 @@ destroyed or lost, `Conflict`. Others are named where they arise. What a program
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from socket import socket
@@ -80,6 +80,7 @@ class Engine(Protocol):
         Raises:
             InvalidRequest: an unknown template, an impossible limit, a mount that is not allowed.
             Unsupported: this machine cannot give or enforce what was asked for.
+            Conflict: the engine is closed, or a sandbox of that id exists.
             Unavailable: a set-up step failed; nothing is left behind.
         """
         ...
@@ -124,6 +125,17 @@ class Sandbox(Protocol):
         Raises:
             InvalidRequest: the working directory does not exist.
             Unsupported: the engine cannot run as that user.
+            LimitExceeded: the sandbox has no room for another process.
+        """
+        ...
+
+    async def fork_kernel(self) -> KernelProcess:
+        """Fork a kernel from the template's warm interpreter; its `channel` speaks `atoll_guest.messages`.
+
+        The first one is there already if `SandboxSpec.kernel` asked for it.
+
+        Raises:
+            Unsupported: without `Feature.KERNEL_FORK`, or the template has no interpreter.
             LimitExceeded: the sandbox has no room for another process.
         """
         ...
@@ -183,11 +195,11 @@ class Process(Protocol):
         """What was asked for."""
         ...
 
-    def output(self) -> AsyncIterator[Output]:
+    def output(self) -> AsyncGenerator[Output, None]:
         """Yield both streams byte-exact, in order of arrival; may be read once.
 
         Ends when both streams have ended, or soon after the process has ended while something it left
-        behind keeps them open. A terminal has one stream, stdout. A reader that stops reading stops
+        behind keeps them open. A second call raises `Conflict`. A terminal has one stream, stdout. A reader that stops reading stops
         the program, as a full pipe does.
         """
         ...
@@ -230,6 +242,28 @@ class Process(Protocol):
         ...
 
 
+class KernelProcess(Process, Protocol):
+    """The process of a kernel: it also has a channel, and can be followed without a task of its own."""
+
+    @property
+    def channel(self) -> socket:
+        """A stream that does not block; what is said on it is `atoll_guest.messages`."""
+        ...
+
+    @property
+    def end(self) -> ProcessEnd | None:
+        """How it ended, as far as is known without waiting; None while it runs."""
+        ...
+
+    def take_output(self) -> Sequence[Output]:
+        """Return what was printed and not read yet, without waiting; not beside `output`."""
+        ...
+
+    async def wait_activity(self) -> None:
+        """Return when the channel or an output has something to read, or the process has ended."""
+        ...
+
+
 class Workspace(Protocol):
     """The sandbox's files. Every path goes through `model.file.parse_path` first.
 
@@ -246,11 +280,15 @@ class Workspace(Protocol):
         """Return the entries of a directory by name; raises `LimitExceeded` beyond `limit`."""
         ...
 
-    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+    def read(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a regular file, at most up to the size it has at the start."""
         ...
 
-    async def write(self, path: str, data: bytes | AsyncIterator[bytes], *, mode: int = 0o644) -> FileInfo:
+    async def write(
+        self, path: str, data: bytes | AsyncIterator[bytes], *, mode: int = 0o644
+    ) -> FileInfo:
         """Replace a file as a whole, parents made: readers see the old or the new one, never a part."""
         ...
 

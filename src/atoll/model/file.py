@@ -79,7 +79,9 @@ def _check_part(part: str, path: str) -> None:
     if part == "":
         raise InvalidRequest(f"path {path[:200]!r} holds an empty component")
     if part == "..":
-        raise InvalidRequest(f"path {path[:200]!r} climbs with '..'; name the file from {WORKSPACE} down")
+        raise InvalidRequest(
+            f"path {path[:200]!r} climbs with '..'; name the file from {WORKSPACE} down"
+        )
     if len(_encoded(part)) > MAX_NAME_BYTES:
         raise InvalidRequest(f"path component {part[:80]!r}… is longer than {MAX_NAME_BYTES} bytes")
 

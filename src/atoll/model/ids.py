@@ -28,9 +28,9 @@ def new_process_id() -> ProcessId:
 
 def parse_sandbox_id(text: str) -> SandboxId:
     """Return `text` as a sandbox id, or raise `InvalidRequest`."""
-    if not _ID.fullmatch(text):
+    if not isinstance(text, str) or not _ID.fullmatch(text):
         raise InvalidRequest(
-            f"sandbox id {text!r} is not 26 characters of a-z and 0-9; leave it out to get a new one"
+            f"sandbox id {str(text)[:80]!r} is not 26 characters of a-z and 0-9; leave it out to get a new one"
         )
     return SandboxId(text)
 

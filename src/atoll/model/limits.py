@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from atoll.errors import InvalidRequest
 from atoll.model.sizes import GIB, KIB, MIB, format_size
@@ -38,6 +38,10 @@ class Limits:
 
     def resolve(self) -> ResolvedLimits:
         """Return all limits with defaults filled in; raise `InvalidRequest` for impossible ones."""
+        if self.enforcement not in get_args(Enforcement):
+            raise InvalidRequest(
+                f"enforcement is {self.enforcement!r}; it has to be 'strict' or 'best_effort'"
+            )
         chosen = {name: getattr(self, name) for name in self.written}
         for name, value in chosen.items():
             _check_range(name, value)

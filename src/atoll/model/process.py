@@ -16,6 +16,8 @@ UserName = NewType("UserName", str)
 # The most that execve takes for one string and for all of them, on every Linux.
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 MAX_COMMAND_BYTES = 1536 * 1024
+# What each takes beside its characters: its end, and a pointer.
+_STRING_BYTES = 9
 
 # Prefers bash where the sandbox has it: that is what people and models write.
 _SHELL = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$0"; fi; exec sh -c "$0"'
@@ -30,8 +32,10 @@ class TerminalSize:
 
     def __post_init__(self) -> None:
         for name, value in (("rows", self.rows), ("columns", self.columns)):
-            if not isinstance(value, int) or not 1 <= value <= 4096:
-                raise InvalidRequest(f"terminal {name} is {value!r}; it has to lie between 1 and 4096")
+            if type(value) is not int or not 1 <= value <= 4096:
+                raise InvalidRequest(
+                    f"terminal {name} is {value!r}; it has to lie between 1 and 4096"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,11 @@ class Command:
 
     def __post_init__(self) -> None:
         _check_argv(self.argv)
-        _check_strings(self)
+        _check_size(self)
+        if self.terminal is not None and not isinstance(self.terminal, TerminalSize):
+            raise InvalidRequest(
+                f"terminal is {type(self.terminal).__name__}; it has to be a TerminalSize, or None"
+            )
 
     @classmethod
     def shell(
@@ -176,16 +184,9 @@ def _check_argv(argv: Sequence[str]) -> None:
         raise InvalidRequest("a command needs the name of a program as its first argument")
 
 
-def _check_strings(command: Command) -> None:
-    total = 0
-    strings = [("argument", text) for text in command.argv]
-    strings += [("working directory", command.cwd)]
-    for name, value in command.env.items():
-        if not isinstance(name, str) or not name or "=" in name:
-            raise InvalidRequest(f"environment name {name!r} has to be text without '='")
-        strings += [("environment name", name), (f"environment variable {name}", value)]
-    for kind, text in strings:
-        total += _checked_length(kind, text)
+def _check_size(command: Command) -> None:
+    total = sum(_checked_length("argument", text) for text in command.argv)
+    total += _checked_length("working directory", command.cwd) + check_environment(command.env)
     if total > MAX_COMMAND_BYTES:
         raise InvalidRequest(
             f"arguments and environment take {total} bytes, the most is {MAX_COMMAND_BYTES};"
@@ -193,11 +194,31 @@ def _check_strings(command: Command) -> None:
         )
 
 
+def check_environment(env: Mapping[str, str]) -> int:
+    """Return how many bytes variables take, or raise `InvalidRequest` if no program can receive them."""
+    if not isinstance(env, Mapping):
+        raise InvalidRequest(f"environment is {type(env).__name__}; it has to be names with values")
+    total = 0
+    for name, value in env.items():
+        if not isinstance(name, str) or not name or "=" in name:
+            raise InvalidRequest(f"environment name {name!r} has to be text without '='")
+        total += _checked_length("environment name", name)
+        total += _checked_length(f"environment variable {name[:80]}", value)
+    if total > MAX_COMMAND_BYTES:
+        raise InvalidRequest(
+            f"environment takes {total} bytes, the most is {MAX_COMMAND_BYTES};"
+            " pass large data as a file"
+        )
+    return total
+
+
 def _checked_length(kind: str, text: object) -> int:
     if not isinstance(text, str):
         raise InvalidRequest(f"{kind} {text!r} has to be text, not {type(text).__name__}")
     if "\0" in text:
-        raise InvalidRequest(f"{kind} {text[:80]!r} holds a NUL character, which no program can receive")
+        raise InvalidRequest(
+            f"{kind} {text[:80]!r} holds a NUL character, which no program can receive"
+        )
     try:
         length = len(text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError as error:
@@ -207,4 +228,4 @@ def _checked_length(kind: str, text: object) -> int:
             f"{kind} takes {length} bytes, the most is {MAX_ARGUMENT_BYTES};"
             " pass large data as a file or on standard input"
         )
-    return length
+    return length + _STRING_BYTES

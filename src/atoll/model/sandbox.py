@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from atoll.errors import InvalidRequest
-from atoll.model.ids import SandboxId, new_sandbox_id
+from atoll.model.ids import SandboxId, new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Limits, LimitsInfo
-
-BASE_TEMPLATE = "base"
+from atoll.model.process import check_environment
+from atoll.model.template import BASE_TEMPLATE
 
 _HOSTNAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -35,14 +35,19 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     hostname: str = "atoll"
     mounts: Sequence[Mount] = ()
+    # A kernel will be asked for: make it together with the sandbox, which is quicker.
+    kernel: bool = False
 
     def __post_init__(self) -> None:
+        parse_sandbox_id(self.id)
+        if not isinstance(self.limits, Limits):
+            raise InvalidRequest(f"limits is {type(self.limits).__name__}; it has to be Limits")
         if not isinstance(self.hostname, str) or not _HOSTNAME.fullmatch(self.hostname):
             raise InvalidRequest(
-                f"hostname {self.hostname!r} is not 1 to 63 characters of a-z, 0-9 and inner '-'"
+                f"hostname {str(self.hostname)[:80]!r} is not 1 to 63 characters of a-z, 0-9 and inner '-'"
             )
-        for name, value in self.env.items():
-            _check_variable(name, value)
+        check_environment(self.env)
+        _check_mounts(self.mounts)
 
 
 class SandboxState(StrEnum):
@@ -65,8 +70,12 @@ class SandboxInfo:
     limits: LimitsInfo
 
 
-def _check_variable(name: object, value: object) -> None:
-    if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-        raise InvalidRequest(f"environment name {name!r} has to be text without '=' and NUL")
-    if not isinstance(value, str) or "\0" in value:
-        raise InvalidRequest(f"environment variable {name} has to be text without NUL")
+def _check_mounts(mounts: Sequence[Mount]) -> None:
+    if not isinstance(mounts, Sequence):
+        raise InvalidRequest(f"mounts is {type(mounts).__name__}; it has to be a list of Mount")
+    for mount in mounts:
+        if not isinstance(mount, Mount):
+            raise InvalidRequest(f"mount {str(mount)[:80]!r} has to be a Mount")
+        for path in (mount.source, mount.target):
+            if not isinstance(path, str):
+                raise InvalidRequest(f"mount path {path!r} has to be text")

@@ -8,8 +8,8 @@ from atoll.errors import InvalidRequest
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SIZE = re.compile(r"\s*([0-9]{1,20})(\.[0-9]{1,20})?\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1024 * GIB}
 _LARGEST = 1 << 60
 
 
@@ -20,13 +20,23 @@ def parse_size(text: str | int) -> int:
     """
     if isinstance(text, bool) or not isinstance(text, str | int):
         raise InvalidRequest(f"size {text!r} is neither a number of bytes nor text like '256m'")
-    match = _SIZE.fullmatch(str(text))
-    if match is None:
-        raise InvalidRequest(f"size {text!r} is not understood; write bytes, '256m', '256MB' or '1GiB'")
-    size = int(float(match[1]) * 1024 ** _POWERS[match[2].lower()])
-    if size > _LARGEST:
-        raise InvalidRequest(f"size {text!r} is larger than any machine; the most is {_LARGEST} bytes")
+    size = _parse_text(text) if isinstance(text, str) else text
+    if not 0 <= size <= _LARGEST:
+        raise InvalidRequest(
+            f"a size has to lie between 0 and {_LARGEST} bytes; no machine has more"
+        )
     return size
+
+
+def _parse_text(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(
+            f"size {text[:80]!r} is not understood; write bytes, '256m', '256MB' or '1GiB'"
+        )
+    unit = _UNITS[match[3].lower()]
+    # The whole part apart: a float does not hold every number of bytes.
+    return int(match[1]) * unit + int(float(match[2] or 0) * unit)
 
 
 def format_size(size: int) -> str:
@@ -36,4 +46,5 @@ def format_size(size: int) -> str:
         if amount < 1024:
             break
         amount, unit = amount / 1024, larger
-    return f"{amount:.4g} {unit}"
+    digits = ".4g" if amount < 10_000 else ".0f"
+    return f"{amount:{digits}} {unit}"

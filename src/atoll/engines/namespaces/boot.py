@@ -8,19 +8,36 @@ import signal
 import socket
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from atoll.engines.namespaces import channel
-from atoll.engines.namespaces.wire import InitHello, SpawnRequest
-from atoll.engines.namespaces.zygotes import Jail
+from atoll.engines.namespaces.attest import Expected, attest_process
+from atoll.engines.namespaces.cgroups import SandboxCgroup
+from atoll.engines.namespaces.process import Plumbing, open_kernel_plumbing
+from atoll.engines.namespaces.wire import VERSION, InitHello, SpawnFlag, SpawnRequest
+from atoll.engines.namespaces.zygotes import Jail, ZygoteEnded
 from atoll.errors import Unavailable
+from atoll.model.limits import ResolvedLimits
+from atoll.model.sandbox import SandboxSpec
 
 _SECONDS = 10.0
 _INNER_ID = 65532
 # High, so that a host short of memory ends sandboxes before anything else.
 _OOM_SCORE = "300"
 _CREDENTIALS = struct.Struct("3i")
+_CREDENTIALS_ROOM = socket.CMSG_SPACE(_CREDENTIALS.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """How a sandbox was made, which is how its later kernels are made."""
+
+    spec: SandboxSpec
+    limits: ResolvedLimits
+    host_id: int
+    cgroup: SandboxCgroup | None
+    expected: Expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +58,118 @@ class Booted:
             os.close(self.pidfd)
 
 
+def spawn_request(
+    spec: SandboxSpec, resolved: ResolvedLimits, cgroup: SandboxCgroup | None, *, rootless: bool
+) -> SpawnRequest:
+    """Return what the zygote is told about a sandbox."""
+    flags = SpawnFlag.SELF_MAP | SpawnFlag.RAISE_OOM_SCORE if rootless else 0
+    if cgroup is not None and cgroup.cloned_into:
+        flags |= SpawnFlag.CGROUP_INTO
+    request = SpawnRequest(
+        version=VERSION,
+        flags=flags,
+        outer_uid=os.geteuid(),
+        outer_gid=os.getegid(),
+        cgroup_fds=len(cgroup.entry_fds) if cgroup is not None else 0,
+        mounts=len(spec.mounts),
+        inodes=resolved.inodes,
+        open_files=resolved.open_files,
+        file_bytes=resolved.file_bytes,
+        workspace_bytes=resolved.workspace_bytes,
+        tmp_bytes=resolved.tmp_bytes,
+        home_bytes=resolved.home_bytes,
+        shm_bytes=resolved.shm_bytes,
+        hostname=spec.hostname.encode(),
+    )
+    if cgroup is None:
+        request.processes, request.data_bytes = resolved.processes, resolved.memory_bytes
+    for slot, mount in zip(request.mount, spec.mounts, strict=False):
+        slot.path, slot.writable = os.fsencode(mount.target), not mount.read_only
+    return request
+
+
 def boot(jail: Jail, request: SpawnRequest, fds: Sequence[int], *, host_id: int) -> Booted:
     """Make a sandbox; `host_id` is the id it runs as, or 0 if it maps itself to this user."""
+    try:
+        return _boot(jail, request, fds, host_id)
+    except ZygoteEnded:
+        # Somebody killed it, before it got the request or half-way; what it had begun is gone.
+        return _boot(jail, request, fds, host_id)
+
+
+def _boot(jail: Jail, request: SpawnRequest, fds: Sequence[int], host_id: int) -> Booted:
     ours, theirs = channel.socket_pair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     ours.settimeout(_SECONDS)
-    pidfd = -1
-    try:
+    with ExitStack() as undo:
+        undo.callback(ours.close)
         with theirs:
             pending = jail.spawn(request, [theirs.fileno(), *fds])
-        try:
-            pid = _receive_pid(ours)
+        # Undone from below: the child gives up when its socket ends, and only then can the zygote answer.
+        undo.callback(pending.abandon)
+        undo.callback(ours.close)
+        pid = _receive_pid(ours)
+        # A child that is gone by now failed at a step, which the zygote names next.
+        with suppress(FileNotFoundError, ProcessLookupError, BrokenPipeError):
             if pid:
                 pidfd = os.pidfd_open(pid)
+                undo.callback(os.close, pidfd)
+                undo.callback(kill_and_wait, pidfd)
                 if host_id:
                     _identify(pid, host_id)
                 ours.send(b"g")
-            pending.finish()
-        finally:
-            pending.abandon()
-        return Booted(ours, pid, pidfd, _receive_hello(ours))
-    except BaseException:
-        ours.close()
-        if pidfd >= 0:
-            kill_and_wait(pidfd)
-            os.close(pidfd)
-        raise
+        pending.finish()
+        booted = Booted(ours, pid, pidfd, _receive_hello(ours))
+        undo.pop_all()
+    return booted
+
+
+def join_kernel(jail: Jail, birth: Birth, pidfd: int, *, rootless: bool) -> Plumbing:
+    """Fork a kernel into a sandbox that exists, attested before it is returned."""
+    plumbing, fds = open_kernel_plumbing()
+    with ExitStack() as undo:
+        undo.callback(plumbing.close)
+        entries = list(birth.cgroup.open_entries()) if birth.cgroup is not None else []
+        with ExitStack() as handed_over:
+            handed_over.callback(channel.close_all, [*entries, *fds])
+            request = spawn_request(birth.spec, birth.limits, birth.cgroup, rootless=rootless)
+            request.cgroup_fds = len(entries)
+            request.flags |= SpawnFlag.KERNEL | SpawnFlag.JOIN
+            _spawn(jail, request, [pidfd, *entries, *fds])
+        assert plumbing.channel is not None
+        pid = receive_kernel_pid(plumbing.channel)
+        if birth.host_id:
+            raise_oom_score(pid)
+        attest_process(pid, birth.expected)
+        undo.pop_all()
+    return plumbing
+
+
+def _spawn(jail: Jail, request: SpawnRequest, fds: Sequence[int]) -> None:
+    try:
+        jail.spawn(request, fds).finish()
+    except ZygoteEnded:
+        jail.spawn(request, fds).finish()
+
+
+def receive_kernel_pid(kernel_channel: socket.socket) -> int:
+    """Wait for a kernel's first word and return its pid; the word stays to be read."""
+    kernel_channel.settimeout(_SECONDS)
+    try:
+        data, ancillary, *_ = kernel_channel.recvmsg(1, _CREDENTIALS_ROOM, socket.MSG_PEEK)
+    except OSError as error:
+        raise Unavailable(f"a new kernel did not say hello: {error}; try again") from error
+    kernel_channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+    kernel_channel.setblocking(False)
+    pid = _vouched_pid(ancillary) if data else 0
+    if not pid:
+        raise Unavailable("a new kernel ended before it said hello; try again")
+    return pid
+
+
+def raise_oom_score(pid: int) -> None:
+    """Offer a process to the kernel's out-of-memory killer before anything of the host's."""
+    _write(f"/proc/{pid}/oom_score_adj", _OOM_SCORE)
 
 
 def kill_and_wait(pidfd: int) -> None:
@@ -76,7 +179,9 @@ def kill_and_wait(pidfd: int) -> None:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     if not poll.poll(_SECONDS * 1000):
-        raise Unavailable(f"processes of a sandbox did not end within {_SECONDS:g} s of being killed")
+        raise Unavailable(
+            f"processes of a sandbox did not end within {_SECONDS:g} s of being killed"
+        )
 
 
 def is_over(pidfd: int) -> bool:
@@ -88,14 +193,17 @@ def is_over(pidfd: int) -> bool:
 
 def _receive_pid(boot_socket: socket.socket) -> int:
     """Return the child's pid as the kernel vouches for it, or 0 if the child failed before its hello."""
-    room = socket.CMSG_SPACE(_CREDENTIALS.size)
     try:
-        data, ancillary, _flags, _address = boot_socket.recvmsg(1, room)
+        data, ancillary, *_ = boot_socket.recvmsg(1, _CREDENTIALS_ROOM)
     except TimeoutError as error:
         raise Unavailable("a new sandbox did not say hello in time; try again") from error
     boot_socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+    return _vouched_pid(ancillary) if data else 0
+
+
+def _vouched_pid(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
     for level, kind, content in ancillary:
-        if data and level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
             return int(_CREDENTIALS.unpack(content)[0])
     return 0
 
@@ -105,7 +213,9 @@ def _identify(pid: int, host_id: int) -> None:
     try:
         for name in ("uid_map", "gid_map"):
             _write(f"/proc/{pid}/{name}", f"{_INNER_ID} {host_id} 1")
-        _write(f"/proc/{pid}/oom_score_adj", _OOM_SCORE)
+        raise_oom_score(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        raise
     except OSError as error:
         raise Unavailable(f"a new sandbox could not be given its id: {error.strerror}") from error
 

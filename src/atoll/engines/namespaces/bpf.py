@@ -71,7 +71,9 @@ def assemble(
     program.add(_RETURN, KILL_PROCESS)
     program.label("known architecture")
     program.add(_LOAD_WORD, _NUMBER)
-    ranges = _ranges({n: v for n, v in verdicts.items() if first_foreign is None or n < first_foreign}, unknown)
+    ranges = _ranges(
+        {n: v for n, v in verdicts.items() if first_foreign is None or n < first_foreign}, unknown
+    )
     _add_search(program, ranges)
     return program.encode()
 
@@ -148,7 +150,9 @@ class _Program:
 
     def encode(self) -> bytes:
         if len(self._instructions) > _MOST_INSTRUCTIONS:
-            raise ValueError(f"filter has {len(self._instructions)} instructions, the most is {_MOST_INSTRUCTIONS}")
+            raise ValueError(
+                f"filter has {len(self._instructions)} instructions, the most is {_MOST_INSTRUCTIONS}"
+            )
         return b"".join(self._encode(at, each) for at, each in enumerate(self._instructions))
 
     def _encode(self, at: int, instruction: _Instruction) -> bytes:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from atoll.engines.namespaces.claims import Claims, remove_unclaimed
 from atoll.errors import Unavailable
 from atoll.model.limits import ResolvedLimits
 
 NEEDED = ("memory", "pids", "cpu")
 _PERIOD_US = 100_000
+_ASIDE = "atoll-owner"
 _REMOVE_SECONDS = 5.0
 
 
@@ -42,7 +44,9 @@ class Layout:
         versions = {self.version_of(controller) for controller in NEEDED} - {None}
         if not versions:
             return "none"
-        return "hybrid" if len(versions) > 1 or (1 in versions and self.v2) else f"v{versions.pop()}"
+        return (
+            "hybrid" if len(versions) > 1 or (1 in versions and self.v2) else f"v{versions.pop()}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,17 @@ class SandboxCgroup(Protocol):
         ...
 
     @property
+    def can_freeze(self) -> bool:
+        """Whether its processes can be stopped in place."""
+        ...
+
+    @property
     def paths(self) -> Mapping[str, str]:
         """What /proc/PID/cgroup has to show, by controller ('' is v2)."""
+        ...
+
+    def open_entries(self) -> Sequence[int]:
+        """Return descriptors by which one more process enters, for the caller to close."""
         ...
 
     def entered(self) -> None:
@@ -97,13 +110,12 @@ class CgroupTree(Protocol):
         ...
 
     @property
-    def can_freeze(self) -> bool:
-        """Whether sandboxes can be paused."""
-        ...
-
-    @property
     def directories(self) -> Sequence[Path]:
         """The engine's own directories, to be removed at its end."""
+        ...
+
+    def make_directories(self) -> None:
+        """Make them; raise `Unavailable` with the reason where that cannot be."""
         ...
 
     def admit_zygotes(self, pid: int, uid: int) -> None:
@@ -134,7 +146,7 @@ def parse_layout(membership: str, mountinfo: str) -> Layout:
     v2: Path | None = None
     for line in mountinfo.splitlines():
         fields, _, tail = line.partition(" - ")
-        kind, _source, options = (tail.split() + ["", "", ""])[:3]
+        kind, _source, options = ([*tail.split(), "", "", ""])[:3]
         root, mount_point = fields.split()[3:5]
         if kind == "cgroup2" and v2 is None and "" in paths:
             v2 = _below(mount_point, root, paths[""])
@@ -160,24 +172,41 @@ def _below(mount_point: str, root: str, path: str) -> Path:
     return Path(mount_point, path.lstrip("/"))
 
 
-def _v2_controllers(directory: Path | None) -> frozenset[str]:
-    if directory is None:
+def _v2_controllers(own: Path | None) -> frozenset[str]:
+    """Return what the engine could use: its place may have more than this process's own cgroup."""
+    if own is None:
         return frozenset()
-    try:
-        return frozenset((directory / "cgroup.controllers").read_text().split())
-    except OSError:
-        return frozenset()
+    return frozenset(_read_words((_v2_parent(own) or own) / "cgroup.controllers"))
+
+
+def can_freeze() -> bool:
+    """Return whether this machine has a freezer that this user can write."""
+    layout = detect()
+    if layout.name == "v2":
+        return layout.v2 is not None and _v2_parent(layout.v2) is not None
+    directories = [layout.v1.get(controller) for controller in (*NEEDED, "freezer")]
+    return all(each is not None and os.access(each, os.W_OK) for each in directories)
 
 
 def open_tree(name: str, layout: Layout) -> CgroupTree:
-    """Make the engine's directories; raise `Unavailable` with the reason where that cannot be."""
+    """Return the engine's part with its directories made, or raise `Unavailable` with the reason."""
+    tree = find_tree(name, layout)
+    tree.make_directories()
+    return tree
+
+
+def find_tree(name: str, layout: Layout) -> CgroupTree:
+    """Return the engine's part before its directories are made, or raise `Unavailable` with the reason."""
     version = {layout.version_of(controller) for controller in NEEDED}
     if version == {1}:
         return V1Tree(name, layout)
     if version == {2}:
         return V2Tree(name, layout)
     missing = [controller for controller in NEEDED if layout.version_of(controller) is None]
-    raise Unavailable(f"cgroup controllers {', '.join(missing) or 'are split and'} not available", layout=layout.name)
+    raise Unavailable(
+        f"cgroup controllers {', '.join(missing) or 'are split and'} not available",
+        layout=layout.name,
+    )
 
 
 # --- v1 ------------------------------------------------------------------------------------------------
@@ -191,13 +220,20 @@ class V1Tree:
         # Controllers that are mounted together share their directory.
         self._directories = {controller: layout.v1[controller] / name for controller in wanted}
         self.controllers = frozenset(wanted)
-        self.can_freeze = "freezer" in wanted
+        self._claims = Claims()
+
+    def make_directories(self) -> None:
+        """Make the engine's own directories."""
+        remove_unclaimed(directory.parent for directory in self.directories)
         try:
             for directory in self.directories:
                 directory.mkdir()
+            self._claims.claim(self.directories)
         except OSError as error:
             self.remove()
-            raise Unavailable(f"cgroup {error.filename} cannot be made: {error.strerror}") from error
+            raise Unavailable(
+                f"cgroup {error.filename} cannot be made: {error.strerror}"
+            ) from error
 
     @property
     def directories(self) -> Sequence[Path]:
@@ -213,6 +249,7 @@ class V1Tree:
 
     def remove(self) -> None:
         """Remove the engine's directories."""
+        self._claims.release()
         _remove_all(self.directories)
 
 
@@ -229,10 +266,15 @@ class V1Cgroup:
                 directory.mkdir()
             for controller, settings in _v1_settings(limits).items():
                 _write_settings(directories[controller], settings)
-            self.entry_fds = tuple(os.open(d / "tasks", os.O_WRONLY | os.O_CLOEXEC) for d in self._distinct)
+            self.entry_fds = self.open_entries()
         except OSError as error:
             self.remove()
             raise Unavailable(f"cgroup {error.filename or ''} refused: {error.strerror}") from error
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether there is a freezer."""
+        return "freezer" in self._directories
 
     @property
     def _distinct(self) -> Sequence[Path]:
@@ -242,6 +284,16 @@ class V1Cgroup:
     def paths(self) -> Mapping[str, str]:
         """Controllers and the name of the directory each process has to be in."""
         return {controller: path.name for controller, path in self._directories.items()}
+
+    def open_entries(self) -> tuple[int, ...]:
+        """Return the task lists, to which a process writes itself."""
+        with ExitStack() as undo:
+            fds = []
+            for directory in self._distinct:
+                fds.append(os.open(directory / "tasks", os.O_WRONLY | os.O_CLOEXEC))
+                undo.callback(os.close, fds[-1])
+            undo.pop_all()
+        return tuple(fds)
 
     def entered(self) -> None:
         """Release the entry descriptors."""
@@ -285,23 +337,36 @@ def _v1_settings(limits: ResolvedLimits) -> dict[str, dict[str, str]]:
 class V2Tree:
     """The unified hierarchy."""
 
-    can_freeze = True
-
     def __init__(self, name: str, layout: Layout) -> None:
-        assert layout.v2 is not None
-        parent = _v2_parent(layout.v2)
+        parent = None if layout.v2 is None else _v2_parent(layout.v2)
+        if parent is None:
+            raise Unavailable(
+                f"cgroup {layout.v2} and those above it are not this user's to divide"
+            )
+        self._parent = parent
         self._directory = parent / name
         self._zygotes = self._directory / "zygotes"
+        self._claims = Claims()
         self.controllers = frozenset(NEEDED)
-        wanted = " ".join(f"+{controller}" for controller in NEEDED)
         try:
-            _enable(parent, wanted)
+            _share_out(parent)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def make_directories(self) -> None:
+        """Make the engine's own directory."""
+        remove_unclaimed([self._parent])
+        try:
             self._directory.mkdir()
-            _write(self._directory / "cgroup.subtree_control", wanted)
+            self._claims.claim([self._directory])
+            _share_out(self._directory)
             self._zygotes.mkdir()
         except OSError as error:
-            self.remove()
-            raise Unavailable(f"cgroup {error.filename or parent} refused: {error.strerror}") from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> Unavailable:
+        self.remove()
+        return Unavailable(f"cgroup {error.filename or self._parent} refused: {error.strerror}")
 
     @property
     def directories(self) -> Sequence[Path]:
@@ -322,13 +387,16 @@ class V2Tree:
 
     def remove(self) -> None:
         """Remove the engine's directory."""
+        self._claims.release()
         _remove_all([self._zygotes, self._directory])
+        _move_back(self._parent)
 
 
 class V2Cgroup:
     """A sandbox's directory in the unified hierarchy."""
 
     cloned_into = True
+    can_freeze = True
 
     def __init__(self, directory: Path, limits: ResolvedLimits, uid: int) -> None:
         self._directory = directory
@@ -338,15 +406,21 @@ class V2Cgroup:
             _write_settings(directory, _v2_settings(limits))
             if uid:
                 os.chown(directory / "cgroup.procs", uid, uid)
-            self.entry_fds = (os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),)
+            self.entry_fds = self.open_entries()
         except OSError as error:
             self.remove()
-            raise Unavailable(f"cgroup {error.filename or directory} refused: {error.strerror}") from error
+            raise Unavailable(
+                f"cgroup {error.filename or directory} refused: {error.strerror}"
+            ) from error
 
     @property
     def paths(self) -> Mapping[str, str]:
         """The name of the directory each process has to be in."""
         return {"": self._directory.name}
+
+    def open_entries(self) -> tuple[int, ...]:
+        """Return the directory, into which a process is cloned."""
+        return (os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),)
 
     def entered(self) -> None:
         """Release the entry descriptor."""
@@ -384,28 +458,61 @@ def _v2_settings(limits: ResolvedLimits) -> dict[str, str]:
     }
 
 
-def _v2_parent(own: Path) -> Path:
-    """Root uses the top of the hierarchy, others the part that was delegated to them."""
-    if os.geteuid() != 0:
-        return own
-    top = own
-    while (top.parent / "cgroup.controllers").exists():
-        top = top.parent
-    return top
+def _v2_parent(own: Path) -> Path | None:
+    """Return the cgroup below which this user can have limits, or None.
+
+    Root takes the topmost, so that limits of its own session do not weigh on sandboxes; others take the
+    nearest of those that were delegated to them.
+    """
+    hierarchy = [own, *own.parents]
+    inside = [path for path in hierarchy if (path / "cgroup.controllers").exists()]
+    if os.geteuid() == 0:
+        inside.reverse()
+    return next(filter(_can_share_out, inside), None)
 
 
-def _enable(parent: Path, wanted: str) -> None:
-    try:
-        _write(parent / "cgroup.subtree_control", wanted)
-    except OSError:
-        # A cgroup that holds processes cannot share out controllers. If it is ours alone, move aside.
-        others = set((parent / "cgroup.procs").read_text().split()) - {str(os.getpid())}
-        if others:
-            raise
-        aside = parent / "atoll-owner"
+def _can_share_out(directory: Path) -> bool:
+    """Whether this user may make cgroups there that have controllers."""
+    control, members = directory / "cgroup.subtree_control", directory / "cgroup.procs"
+    if not all(os.access(path, os.W_OK) for path in (directory, control, members)):
+        return False
+    if not set(NEEDED) <= _read_words(directory / "cgroup.controllers"):
+        return False
+    return (
+        _is_top(directory)
+        or set(NEEDED) <= _read_words(control)
+        # One that holds processes cannot share out. If that is this process alone, it can move aside.
+        or (_read_words(members) <= {str(os.getpid())} and directory.name != _ASIDE)
+    )
+
+
+def _is_top(directory: Path) -> bool:
+    """Whether it is the kernel's own, which may hold processes and share out nevertheless."""
+    return not (directory / "cgroup.type").exists()
+
+
+def _share_out(directory: Path) -> None:
+    """Let cgroups below have controllers."""
+    control, process = directory / "cgroup.subtree_control", str(os.getpid())
+    if set(NEEDED) <= _read_words(control):
+        return
+    if not _is_top(directory) and process in _read_words(directory / "cgroup.procs"):
+        aside = directory / _ASIDE
         aside.mkdir(exist_ok=True)
-        _write(aside / "cgroup.procs", str(os.getpid()))
-        _write(parent / "cgroup.subtree_control", wanted)
+        _write(aside / "cgroup.procs", process)
+    _write(control, " ".join(f"+{controller}" for controller in NEEDED))
+
+
+def _move_back(directory: Path) -> None:
+    """Leave the cgroup that this process moved out of as it was, unless another engine needs it so."""
+    aside, process = directory / _ASIDE, str(os.getpid())
+    if process in _read_words(aside / "cgroup.procs"):
+        with suppress(OSError):
+            # The kernel refuses while anybody below uses them.
+            controllers = " ".join(f"-{controller}" for controller in NEEDED)
+            _write(directory / "cgroup.subtree_control", controllers)
+            _write(directory / "cgroup.procs", process)
+            aside.rmdir()
 
 
 # --- shared ----------------------------------------------------------------------------------------------
@@ -433,6 +540,13 @@ def _write(path: Path, value: str) -> None:
         raise
     finally:
         os.close(fd)
+
+
+def _read_words(path: Path) -> set[str]:
+    try:
+        return set(path.read_text().split())
+    except OSError:
+        return set()
 
 
 def _read_keyed(path: Path) -> dict[str, int]:
@@ -464,5 +578,7 @@ def _remove_all(directories: Iterable[Path]) -> None:
                 break
             except OSError as error:
                 if time.monotonic() > deadline:
-                    raise Unavailable(f"cgroup {directory} cannot be removed: {error.strerror}") from error
+                    raise Unavailable(
+                        f"cgroup {directory} cannot be removed: {error.strerror}"
+                    ) from error
                 time.sleep(0.001)

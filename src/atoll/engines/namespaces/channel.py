@@ -7,8 +7,10 @@ import ctypes
 import fcntl
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+from atoll.errors import Unavailable
 
 Struct = TypeVar("Struct", bound=ctypes.Structure)
 
@@ -21,7 +23,9 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
 
 
-def send(channel: socket.socket, message: bytes | ctypes.Structure, fds: Sequence[int] = ()) -> None:
+def send(
+    channel: socket.socket, message: bytes | ctypes.Structure, fds: Sequence[int] = ()
+) -> None:
     """Send one message with descriptors."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     channel.sendmsg([bytes(message)], rights, socket.MSG_NOSIGNAL)
@@ -31,7 +35,11 @@ def receive(channel: socket.socket, kind: type[Struct]) -> tuple[Struct | None, 
     """Return one message and its descriptors; None for the end or a message of another size."""
     size = ctypes.sizeof(kind)
     room = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
-    data, ancillary, _flags, _address = channel.recvmsg(size + 1, room, socket.MSG_CMSG_CLOEXEC)
+    try:
+        data, ancillary, *_ = channel.recvmsg(size + 1, room, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        # The other side left without reading everything. The kernel tells that first; what it said comes now.
+        data, ancillary, *_ = channel.recvmsg(size + 1, room, socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
     for level, type_, content in ancillary:
         if level == socket.SOL_SOCKET and type_ == socket.SCM_RIGHTS:
@@ -47,6 +55,18 @@ def receive_only(channel: socket.socket, kind: type[Struct]) -> Struct | None:
     message, fds = receive(channel, kind)
     close_all(fds)
     return message
+
+
+def the_one(fds: Sequence[int], is_kind: Callable[[int], bool]) -> int:
+    """Return the one descriptor of a message from inside, which has to be of a kind (`stat.S_ISREG`).
+
+    Raises:
+        Unavailable: it is not what was asked for; all are closed.
+    """
+    if len(fds) == 1 and is_kind(os.fstat(fds[0]).st_mode):
+        return fds[0]
+    close_all(fds)
+    raise Unavailable("the sandbox answered with something else than it was asked for; destroy it")
 
 
 def close_all(fds: Sequence[int]) -> None:

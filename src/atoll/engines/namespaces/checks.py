@@ -6,15 +6,20 @@ import os
 import platform
 import re
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from atoll.engines.contract import Check
 from atoll.engines.namespaces import cgroups, mounts
+from atoll.engines.namespaces.boot import boot, spawn_request
 from atoll.engines.namespaces.seccomp import filter_for
 from atoll.engines.namespaces.zygotes import Keeper
 from atoll.errors import AtollError, Unavailable
+from atoll.model.sandbox import SandboxSpec
 
 _OLDEST_KERNEL = (5, 12)
+# Nobody's, and none of those that sandboxes get.
+_TRIAL_ID = 65533
 
 
 def run(binaries: Path) -> Sequence[Check]:
@@ -23,16 +28,9 @@ def run(binaries: Path) -> Sequence[Check]:
         check_kernel(platform.release()),
         check_machine(platform.machine()),
         check_programs(binaries),
-        check_jail(lambda: _try_jail(binaries)),
+        check_sandbox(lambda: _try_sandbox(binaries)),
         check_cgroups(_describe_cgroups),
     ]
-
-
-def can_pause() -> bool:
-    """Return whether there is a freezer that this user can write."""
-    layout = cgroups.detect()
-    directory = layout.v1.get("freezer") or (layout.v2 if layout.name == "v2" else None)
-    return directory is not None and os.access(directory, os.W_OK)
 
 
 def check_kernel(release: str) -> Check:
@@ -40,7 +38,9 @@ def check_kernel(release: str) -> Check:
     match = re.match(r"(\d+)\.(\d+)", release)
     version = (int(match[1]), int(match[2])) if match else (0, 0)
     oldest = ".".join(map(str, _OLDEST_KERNEL))
-    return Check("kernel", version >= _OLDEST_KERNEL, release, f"boot a kernel of at least {oldest}")
+    return Check(
+        "kernel", version >= _OLDEST_KERNEL, release, f"boot a kernel of at least {oldest}"
+    )
 
 
 def check_machine(machine: str) -> Check:
@@ -56,24 +56,27 @@ def check_programs(binaries: Path) -> Check:
     """The native programs were built."""
     missing = [name for name in ("keeper", "init") if not os.access(binaries / name, os.X_OK)]
     found = f"missing: {', '.join(missing)}" if missing else "keeper, init"
-    return Check("native programs", not missing, found, "install the package again with a C compiler present")
+    return Check(
+        "native programs", not missing, found, "install the package again with a C compiler present"
+    )
 
 
-def check_jail(attempt: Callable[[], None]) -> Check:
-    """A jail can be built: user namespaces, mounts and /proc are there for this user."""
+def check_sandbox(attempt: Callable[[], None]) -> Check:
+    """A sandbox can be made: user namespaces, mounts and /proc are there for this user."""
     try:
         attempt()
     except Unavailable as error:
-        return Check("jail", False, error.message, _jail_fix(error))
-    return Check("jail", True, "namespaces, mounts and an own root work")
+        return Check("sandbox", False, error.message, _sandbox_fix(error))
+    return Check("sandbox", True, "one was made and removed again")
 
 
-def _jail_fix(error: Unavailable) -> str:
+def _sandbox_fix(error: Unavailable) -> str:
     step = error.details.get("step")
-    if step == "jail_user_namespace":
+    # Where AppArmor restricts them there is a namespace, but without the rights over it that the next step needs.
+    if step in ("jail_user_namespace", "clone", "loopback"):
         return (
             "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0,"
-            " kernel.apparmor_restrict_unprivileged_userns=0, or start Atoll as root"
+            " kernel.apparmor_restrict_unprivileged_userns=0"
         )
     if step == "jail_proc":
         return "make /proc wholly visible: inside a container run it with unmasked /proc, e.g. --security-opt systempaths=unconfined"
@@ -89,13 +92,18 @@ def check_cgroups(describe: Callable[[], str]) -> Check:
         return Check("cgroup limits", False, error.message, fix, required=False)
 
 
-def _try_jail(binaries: Path) -> None:
-    template = mounts.find_template("base", binaries / "init")
-    keeper = Keeper(binaries / "keeper", rootless=os.geteuid() != 0)
-    try:
-        keeper.make_jail(template, 0 if os.geteuid() else 65533).close()
-    finally:
-        keeper.close()
+def _try_sandbox(binaries: Path) -> None:
+    rootless = os.geteuid() != 0
+    spec, host_id = SandboxSpec(), 0 if rootless else _TRIAL_ID
+    template = mounts.base_template(binaries / "init")
+    with ExitStack() as undo:
+        keeper = Keeper(binaries / "keeper", rootless=rootless)
+        undo.callback(keeper.close)
+        jail = keeper.make_jail(template, host_id)
+        undo.callback(jail.close)
+        jail.load_filter(filter_for())
+        request = spawn_request(spec, spec.limits.resolve(), None, rootless=rootless)
+        boot(jail, request, [], host_id=host_id).end()
 
 
 def _describe_cgroups() -> str:

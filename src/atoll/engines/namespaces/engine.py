@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,20 +15,30 @@ import anyio
 import anyio.to_thread
 
 from atoll.engines.contract import Check, Feature
-from atoll.engines.namespaces import cgroups, checks, limits, mounts, seccomp
-from atoll.engines.namespaces.attest import Expected, attest
-from atoll.engines.namespaces.boot import Booted, boot
+from atoll.engines.namespaces import cgroups, channel, limits, mounts, seccomp
+from atoll.engines.namespaces.attest import Expected, attest, attest_jail, attest_process
+from atoll.engines.namespaces.boot import (
+    Birth,
+    Booted,
+    boot,
+    receive_kernel_pid,
+    spawn_request,
+)
 from atoll.engines.namespaces.cgroups import CgroupTree, SandboxCgroup
+from atoll.engines.namespaces.claims import PREFIX
 from atoll.engines.namespaces.drains import Drains
 from atoll.engines.namespaces.idmap import HostIds
+from atoll.engines.namespaces.process import Plumbing, open_kernel_plumbing
+from atoll.engines.namespaces.refusals import our_errors
 from atoll.engines.namespaces.sandbox import NamespaceSandbox
 from atoll.engines.namespaces.watchdog import Watchdog
-from atoll.engines.namespaces.wire import MAX_MOUNTS, MAX_TARGET, VERSION, SpawnFlag, SpawnRequest
+from atoll.engines.namespaces.wire import MAX_MOUNTS, MAX_TARGET, SpawnFlag
 from atoll.engines.namespaces.zygotes import Jail, Keeper
 from atoll.errors import Conflict, InvalidRequest, Unavailable, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.limits import LimitsInfo, ResolvedLimits
 from atoll.model.sandbox import Mount, SandboxSpec
+from atoll.model.template import BASE_TEMPLATE, TemplateTree
 
 BINARIES = Path(__file__).parent / "native" / "bin"
 
@@ -39,6 +50,8 @@ class NamespaceSettings:
     data_dir: Path
     # Host directories that sandboxes may be given; empty: none.
     mountable: Sequence[Path] = ()
+    # Trees of templates with kernels, by name; asked for when first needed.
+    trees: Mapping[str, Callable[[], TemplateTree]] = field(default_factory=dict)
     binaries: Path = BINARIES
     # Testing builds only: a step to fail, steps to leave out, and whether to hand over unattested.
     failpoint: int = 0
@@ -51,11 +64,13 @@ class _Parts:
     """What an open engine holds."""
 
     keeper: Keeper
-    jail: Jail
-    template: mounts.Template
+    zygote_id: int
     drains: Drains
+    watchdog: Watchdog
     ids: HostIds | None
     tree: CgroupTree | None
+    jails: dict[str, Jail] = field(default_factory=dict)
+    making_jails: threading.Lock = field(default_factory=threading.Lock)
     sandboxes: set[NamespaceSandbox] = field(default_factory=set)
 
 
@@ -75,21 +90,31 @@ class NamespaceEngine:
     def features(self) -> frozenset[Feature]:
         """What this engine can do on this machine beyond commands and files."""
         features = {Feature.TERMINALS, Feature.PORTS, Feature.MOUNTS}
-        if checks.can_pause():
+        if self._settings.trees:
+            features.add(Feature.KERNEL_FORK)
+        if cgroups.can_freeze():
             features.add(Feature.PAUSE)
         return frozenset(features)
 
     async def check(self) -> Sequence[Check]:
         """Return what this machine gives the engine."""
+        # Loaded only here: whoever just runs something need not wait for it.
+        from atoll.engines.namespaces import checks
+
         return await anyio.to_thread.run_sync(checks.run, self._settings.binaries)
 
     async def create(self, spec: SandboxSpec) -> NamespaceSandbox:
         """Make a sandbox, attested before it is returned."""
-        return await anyio.to_thread.run_sync(self._create, spec)
+        if not isinstance(spec, SandboxSpec):
+            raise InvalidRequest(f"an engine makes a SandboxSpec, not {type(spec).__name__}")
+        with our_errors():
+            return await anyio.to_thread.run_sync(self._create, spec)
 
     async def adopt(self, sandbox_id: SandboxId) -> NamespaceSandbox:
         """Sandboxes of this engine end with the process that made them."""
-        raise Unsupported(f"sandbox {sandbox_id} cannot be taken over: this engine's sandboxes end with their owner")
+        raise Unsupported(
+            f"sandbox {sandbox_id} cannot be taken over: this engine's sandboxes end with their owner"
+        )
 
     async def close(self) -> None:
         """Destroy every sandbox of this engine and release all it holds."""
@@ -114,130 +139,163 @@ class NamespaceEngine:
 
     def _open_parts(self) -> _Parts:
         settings = self._settings
+        if self._rootless:
+            _raise_descriptor_limit()
         with ExitStack() as undo:
-            template = mounts.find_template("base", settings.binaries / "init")
             ids = None if self._rootless else HostIds(settings.data_dir)
             if ids is not None:
                 undo.callback(ids.close)
-            tree = _open_tree()
+            tree = _find_tree()
             if tree is not None:
                 undo.callback(tree.remove)
             keeper = Keeper(settings.binaries / "keeper", rootless=self._rootless)
             undo.callback(keeper.close)
-            for directory in tree.directories if tree is not None else ():
-                keeper.sweep_at_end(directory)
+            tree = _open_tree(tree, keeper)
             zygote_id = 0 if ids is None else ids.take()
-            jail = keeper.make_jail(template, zygote_id, failpoint=settings.failpoint, omit=settings.omit)
-            undo.callback(jail.close)
-            jail.load_filter(seccomp.filter_for())
-            if tree is not None:
-                tree.admit_zygotes(jail.pid, zygote_id)
             undo.pop_all()
-        return _Parts(keeper, jail, template, Drains(), ids, tree)
+        return _Parts(keeper, zygote_id, Drains(), Watchdog(), ids, tree)
+
+    def _find_jail(self, parts: _Parts, name: str) -> Jail:
+        """Return the jail of a template; made on first use."""
+        with parts.making_jails:
+            if name not in parts.jails:
+                parts.jails[name] = self._make_jail(parts, self._find_template(name))
+            return parts.jails[name]
+
+    def _make_jail(self, parts: _Parts, template: mounts.Template) -> Jail:
+        settings = self._settings
+        jail = parts.keeper.make_jail(
+            template, parts.zygote_id, failpoint=settings.failpoint, omit=settings.omit
+        )
+        try:
+            if settings.attested:
+                uid, gid = parts.zygote_id or os.geteuid(), parts.zygote_id or os.getegid()
+                attest_jail(jail.pid, uid, gid, rootless=self._rootless)
+            jail.load_filter(seccomp.filter_for())
+            if parts.tree is not None:
+                parts.tree.admit_zygotes(jail.pid, parts.zygote_id)
+        except BaseException:
+            jail.close()
+            raise
+        return jail
+
+    def _find_template(self, name: str) -> mounts.Template:
+        binaries = self._settings.binaries
+        if name in self._settings.trees:
+            return mounts.python_template(binaries, self._settings.trees[name]())
+        return mounts.base_template(binaries / "init")
 
     # --- creating ----------------------------------------------------------------------------------------
 
     def _create(self, spec: SandboxSpec) -> NamespaceSandbox:
         resolved = spec.limits.resolve()
-        mounts.find_template(spec.template, self._settings.binaries / "init")
+        self._check_template(spec)
         if len(spec.mounts) > MAX_MOUNTS:
-            raise InvalidRequest(f"{len(spec.mounts)} mounts were asked for, the most is {MAX_MOUNTS}")
+            raise InvalidRequest(
+                f"{len(spec.mounts)} mounts were asked for, the most is {MAX_MOUNTS}"
+            )
         for mount in spec.mounts:
             self._check_mount(mount)
         parts = self._open()
+        if any(sandbox.id == spec.id for sandbox in list(parts.sandboxes)):
+            raise Conflict(f"a sandbox {spec.id} exists already; leave the id out to get a new one")
         held = limits.enforcement(spec.limits, cgroups=parts.tree is not None)
+        jail = self._find_jail(parts, spec.template)
         with ExitStack() as resources:
             host_id = _take_id(parts, resources)
             cgroup = _make_cgroup(parts, spec.id, resolved, resources)
-            booted = self._boot(parts, spec, resolved, host_id, cgroup, resources)
+            birth = Birth(
+                spec, resolved, host_id, cgroup, self._expected(spec, resolved, host_id, cgroup)
+            )
+            booted, kernel = self._boot(parts, jail, birth, resources)
             sandbox = NamespaceSandbox(
-                spec,
+                birth,
                 LimitsInfo(resolved, held),
                 booted=booted,
-                env=parts.template.env,
-                cgroup=cgroup,
+                jail=jail,
                 drains=parts.drains,
                 forget=parts.sandboxes.discard,
             )
+            if kernel is not None:
+                sandbox.keep_kernel(kernel)
             if cgroup is None:
-                watchdog = Watchdog(booted.pid, resolved.memory_bytes, sandbox.note_watchdog_kill)
-                resources.callback(watchdog.close)
+                parts.watchdog.add(booted.pid, resolved.memory_bytes, sandbox.note_watchdog_kill)
+                resources.callback(parts.watchdog.remove, booted.pid)
             sandbox.own(resources.pop_all())
         parts.sandboxes.add(sandbox)
         return sandbox
 
     def _boot(
+        self, parts: _Parts, jail: Jail, birth: Birth, resources: ExitStack
+    ) -> tuple[Booted, Plumbing | None]:
+        """Set the sandbox up and attest it; it is killed if anything fails."""
+        kernel = None
+        spec, cgroup, host_id = birth.spec, birth.cgroup, birth.host_id
+        request = spawn_request(spec, birth.limits, cgroup, rootless=self._rootless)
+        request.omit, request.failpoint = self._settings.omit, self._settings.failpoint
+        with ExitStack() as undo:
+            with ExitStack() as handed_over:
+                fds = list(cgroup.entry_fds) if cgroup is not None else []
+                for mount in spec.mounts:
+                    writable = not mount.read_only
+                    fds.append(
+                        parts.keeper.open_mount(mount.source, writable=writable, uid=host_id)
+                    )
+                    handed_over.callback(os.close, fds[-1])
+                if spec.kernel:
+                    kernel, kernel_fds = open_kernel_plumbing()
+                    undo.callback(kernel.close)
+                    fds += kernel_fds
+                    request.flags |= SpawnFlag.KERNEL
+                    handed_over.callback(channel.close_all, kernel_fds)
+                booted = boot(jail, request, fds, host_id=host_id)
+            resources.callback(booted.end)
+            if cgroup is not None:
+                cgroup.entered()
+            if self._settings.attested:
+                attest(booted.pid, booted.hello, birth.expected)
+                if kernel is not None and kernel.channel is not None:
+                    attest_process(receive_kernel_pid(kernel.channel), birth.expected)
+            undo.pop_all()
+        return booted, kernel
+
+    def _expected(
         self,
-        parts: _Parts,
         spec: SandboxSpec,
         resolved: ResolvedLimits,
         host_id: int,
         cgroup: SandboxCgroup | None,
-        resources: ExitStack,
-    ) -> Booted:
-        """Set the sandbox up and attest it; it is killed if anything fails."""
-        with ExitStack() as handed_over:
-            fds = list(cgroup.entry_fds) if cgroup is not None else []
-            for mount in spec.mounts:
-                fds.append(parts.keeper.open_mount(mount.source, writable=not mount.read_only, uid=host_id))
-                handed_over.callback(os.close, fds[-1])
-            request = self._request(spec, resolved, cgroup)
-            booted = boot(parts.jail, request, fds, host_id=host_id)
-        resources.callback(booted.end)
-        if cgroup is not None:
-            cgroup.entered()
-        if self._settings.attested:
-            attest(booted.pid, booted.hello, self._expected(spec, resolved, host_id, cgroup))
-        return booted
-
-    def _request(
-        self, spec: SandboxSpec, resolved: ResolvedLimits, cgroup: SandboxCgroup | None
-    ) -> SpawnRequest:
-        flags = SpawnFlag.SELF_MAP | SpawnFlag.RAISE_OOM_SCORE if self._rootless else 0
-        if cgroup is not None and cgroup.cloned_into:
-            flags |= SpawnFlag.CGROUP_INTO
-        request = SpawnRequest(
-            version=VERSION,
-            flags=flags,
-            omit=self._settings.omit,
-            failpoint=self._settings.failpoint,
-            outer_uid=os.geteuid(),
-            outer_gid=os.getegid(),
-            cgroup_fds=len(cgroup.entry_fds) if cgroup is not None else 0,
-            mounts=len(spec.mounts),
-            inodes=resolved.inodes,
-            open_files=resolved.open_files,
-            file_bytes=resolved.file_bytes,
-            workspace_bytes=resolved.workspace_bytes,
-            tmp_bytes=resolved.tmp_bytes,
-            home_bytes=resolved.home_bytes,
-            shm_bytes=resolved.shm_bytes,
-            hostname=spec.hostname.encode(),
-        )
-        if cgroup is None:
-            request.processes, request.data_bytes = resolved.processes, resolved.memory_bytes
-        for slot, mount in zip(request.mount, spec.mounts, strict=False):
-            slot.path, slot.writable = os.fsencode(mount.target), not mount.read_only
-        return request
-
-    def _expected(
-        self, spec: SandboxSpec, resolved: ResolvedLimits, host_id: int, cgroup: SandboxCgroup | None
     ) -> Expected:
         return Expected(
             host_uid=host_id or os.geteuid(),
             host_gid=host_id or os.getegid(),
             keeps_groups=self._rootless,
+            hostname=spec.hostname,
             rlimits=limits.rlimits(resolved, cgroups=cgroup is not None),
             cgroups=cgroup.paths if cgroup is not None else {},
             writable_mounts=frozenset(mount.target for mount in spec.mounts if not mount.read_only),
         )
 
+    def _check_template(self, spec: SandboxSpec) -> None:
+        if spec.template not in (BASE_TEMPLATE, *self._settings.trees):
+            known = ", ".join((BASE_TEMPLATE, *self._settings.trees))
+            raise InvalidRequest(
+                f"there is no template {str(spec.template)[:80]!r}; there is: {known}",
+                template=str(spec.template)[:80],
+            )
+        if spec.kernel and spec.template not in self._settings.trees:
+            raise Unsupported(f"template {spec.template!r} has no interpreter to fork kernels from")
+
     def _check_mount(self, mount: Mount) -> None:
         source = Path(mount.source)
-        if ".." in source.parts or not any(source.is_relative_to(path) for path in self._settings.mountable):
+        if ".." in source.parts or not any(
+            source.is_relative_to(path) for path in self._settings.mountable
+        ):
             raise InvalidRequest(
-                f"host directory {mount.source!r} may not be mounted; the operator lists those that may", path=mount.source
+                f"host directory {mount.source!r} may not be mounted; the operator lists those that may",
+                path=mount.source,
             )
+        mounts.check_source(mount.source)
         target = mount.target
         parts = target.split("/")
         if (
@@ -247,7 +305,9 @@ class NamespaceEngine:
             or "\0" in target
             or len(os.fsencode(target)) >= MAX_TARGET
         ):
-            raise InvalidRequest(f"mount target {target!r} has to lie below /workspace or /mnt", path=target)
+            raise InvalidRequest(
+                f"mount target {target!r} has to lie below /workspace or /mnt", path=target
+            )
 
 
 def _take_id(parts: _Parts, resources: ExitStack) -> int:
@@ -268,15 +328,40 @@ def _make_cgroup(
     return cgroup
 
 
-def _open_tree() -> CgroupTree | None:
+def _raise_descriptor_limit() -> None:
+    """Let this process have as many descriptors as it may.
+
+    Descriptors that are on their way through sockets are counted for the user, against the limit of whoever sends
+    the next one. Code in a sandbox of the same user could send as many as its own limit, and with that limit here
+    nothing could be passed into any sandbox any more.
+    """
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _find_tree() -> CgroupTree | None:
     try:
-        return cgroups.open_tree(f"atoll-{secrets.token_hex(6)}", cgroups.detect())
+        return cgroups.find_tree(f"{PREFIX}{secrets.token_hex(6)}", cgroups.detect())
     except Unavailable:
         return None  # limits then say what enforces them instead, and the doctor says why
 
 
+def _open_tree(tree: CgroupTree | None, keeper: Keeper) -> CgroupTree | None:
+    if tree is None:
+        return None
+    # Before they exist: whenever this process is killed, somebody knows of them.
+    for directory in tree.directories:
+        keeper.sweep_at_end(directory)
+    try:
+        tree.make_directories()
+    except Unavailable:
+        return None  # as above
+    return tree
+
+
 def _close_parts(parts: _Parts) -> None:
-    parts.jail.close()
+    for jail in parts.jails.values():
+        jail.close()
     parts.keeper.close()
     parts.drains.close()
     if parts.tree is not None:

@@ -33,7 +33,9 @@ class HostIds:
             data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise Unavailable(f"{path} cannot be opened: {error.strerror}; set ATOLL_DATA") from error
+            raise Unavailable(
+                f"{path} cannot be opened: {error.strerror}; set ATOLL_DATA"
+            ) from error
 
     def take(self) -> int:
         """Return an id that no other sandbox on this machine has."""
@@ -45,7 +47,9 @@ class HostIds:
                 self._own.add(slot)
                 os.pwrite(self._fd, struct.pack("<I", (slot + 1) % COUNT), 0)
                 return FIRST_ID + slot
-        raise LimitExceeded(f"all {COUNT} sandbox ids of this machine are in use; destroy some sandboxes")
+        raise LimitExceeded(
+            f"all {COUNT} sandbox ids of this machine are in use; destroy some sandboxes"
+        )
 
     def give_back(self, host_id: int) -> None:
         """Free an id whose sandbox is wholly gone."""

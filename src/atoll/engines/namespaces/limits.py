@@ -7,9 +7,17 @@ from collections.abc import Mapping
 from atoll.errors import Unsupported
 from atoll.model.limits import EnforcedBy, Limits, ResolvedLimits
 
-_BY_CGROUP: Mapping[str, EnforcedBy] = {"memory_bytes": "cgroup", "cpus": "cgroup", "processes": "cgroup"}
+_BY_CGROUP: Mapping[str, EnforcedBy] = {
+    "memory_bytes": "cgroup",
+    "cpus": "cgroup",
+    "processes": "cgroup",
+}
 # RLIMIT_DATA holds each process, the watchdog holds them together; nothing shares out the cpu.
-_WITHOUT: Mapping[str, EnforcedBy] = {"memory_bytes": "watchdog", "cpus": "nothing", "processes": "rlimit"}
+_WITHOUT: Mapping[str, EnforcedBy] = {
+    "memory_bytes": "watchdog",
+    "cpus": "nothing",
+    "processes": "rlimit",
+}
 _ALWAYS: Mapping[str, EnforcedBy] = {
     "workspace_bytes": "tmpfs",
     "tmp_bytes": "tmpfs",

@@ -16,10 +16,28 @@ from atoll.engines.namespaces.wire import (
     PlanOp,
 )
 from atoll.errors import InvalidRequest, Unsupported
-from atoll.model.sandbox import BASE_TEMPLATE
+from atoll.model.template import BASE_TEMPLATE, PYTHON_TEMPLATE, TemplateTree
 
+# Whoever may connect to one of these is root on the host; a read-only mount does not keep from connecting.
+SERVICE_SOCKETS = (
+    "/run/docker.sock",
+    "/run/podman/podman.sock",
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/systemd/private",
+    "/run/systemd/notify",
+    "/run/systemd/journal/socket",
+    "/run/dbus/system_bus_socket",
+    "/run/snapd.socket",
+    "/run/lxd.socket",
+    "/var/lib/lxd/unix.socket",
+    "/var/snap/lxd/common/lxd/unix.socket",
+    "/run/libvirt/libvirt-sock",
+    "/run/udev/control",
+)
 PYTHON = "/opt/python"
 HOME = "/home/sandbox"
+PACKAGES = "/opt/template"
 
 _PASSWD = """root:x:0:0:root:/root:/bin/sh
 sandbox:x:65532:65532:sandbox:/home/sandbox:/bin/bash
@@ -40,7 +58,15 @@ services: files
 protocols: files
 """
 # Of /etc only what ordinary programs need to start; keys, accounts and host names stay outside.
-_ETC_BINDS = ("alternatives", "fonts", "ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted", "R", "perl")
+_ETC_BINDS = (
+    "alternatives",
+    "fonts",
+    "ssl/certs",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "R",
+    "perl",
+)
 _ETC_COPIES = ("ld.so.cache", "localtime", "services", "protocols", "mime.types", "ssl/openssl.cnf")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _EMPTY = (
@@ -66,19 +92,52 @@ class Template:
     name: str
     plan: tuple[PlanEntry, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    interpreter: bool = False  # its zygote is an interpreter that forks kernels
 
 
-def find_template(name: str, init: Path) -> Template:
-    """Return the template of that name, or raise `InvalidRequest`."""
-    if name != BASE_TEMPLATE:
-        raise InvalidRequest(
-            f"there is no template {str(name)[:80]!r}; the one there is is {BASE_TEMPLATE!r}", template=str(name)
-        )
-    return Template(name, tuple(_base_plan(init)), _base_env())
+def base_template(init: Path) -> Template:
+    """Return the template that holds this machine's programs; `init` is the program that is pid 1."""
+    return Template(BASE_TEMPLATE, tuple(_base_plan(init)), _base_env())
+
+
+def python_template(binaries: Path, tree: TemplateTree) -> Template:
+    """Return the base with the packages of a tree, and a zygote that forks Python kernels."""
+    base = base_template(binaries / "init")
+    env = {**base.env, "PYTHONPATH": PACKAGES}
+    plan = (*base.plan, *_zygote_entries(binaries / "spawn.so", tree, env))
+    return Template(PYTHON_TEMPLATE, plan, env, interpreter=True)
+
+
+def _zygote_entries(
+    library: Path, tree: TemplateTree, env: Mapping[str, str]
+) -> Iterator[PlanEntry]:
+    prefix = interpreter_prefix()
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    program = f"/usr/bin/{version}" if prefix is None else f"{PYTHON}/bin/{version}"
+    yield entry(PlanOp.OVERLAY, PACKAGES, str(tree.path))
+    yield entry(PlanOp.COPY, "/.atoll/spawn.so", str(library), PlanFlag.EXECUTABLE)
+    yield entry(PlanOp.SYMLINK, "/.atoll/python", program)
+    yield entry(PlanOp.TEXT, "/.atoll/zygote.py", _ZYGOTE)
+    yield entry(PlanOp.TEXT, "/.atoll/environment", "".join(f"{k}={v}\n" for k, v in env.items()))
+
+
+_ZYGOTE = f"""import sys
+sys.path.append({PACKAGES!r})
+from atoll_guest.zygote import main
+main()
+"""
 
 
 def _base_plan(init: Path) -> Iterator[PlanEntry]:
-    for path in ("/dev", "/etc", "/etc/ssl", "/etc/pki", "/etc/pki/tls", "/etc/pki/ca-trust", "/.atoll"):
+    for path in (
+        "/dev",
+        "/etc",
+        "/etc/ssl",
+        "/etc/pki",
+        "/etc/pki/tls",
+        "/etc/pki/ca-trust",
+        "/.atoll",
+    ):
         yield entry(PlanOp.DIRECTORY, path)
     yield entry(PlanOp.DIRECTORY, "/.atoll/empty")
     yield entry(PlanOp.COPY, "/.atoll/init", str(init), PlanFlag.EXECUTABLE)
@@ -104,12 +163,19 @@ def _system_entries() -> Iterator[PlanEntry]:
 
 
 def _etc_entries() -> Iterator[PlanEntry]:
-    for name, text in (("passwd", _PASSWD), ("group", _GROUP), ("hosts", _HOSTS), ("nsswitch.conf", _NSSWITCH)):
+    for name, text in (
+        ("passwd", _PASSWD),
+        ("group", _GROUP),
+        ("hosts", _HOSTS),
+        ("nsswitch.conf", _NSSWITCH),
+    ):
         yield entry(PlanOp.TEXT, f"/etc/{name}", text)
     yield entry(PlanOp.TEXT, "/etc/resolv.conf", "# no network\n")
     # Links are resolved here, on the host: inside the half-built jail they would lead elsewhere.
     for name in _ETC_COPIES:
-        yield entry(PlanOp.COPY, f"/etc/{name}", os.path.realpath(f"/etc/{name}"), PlanFlag.OPTIONAL)
+        yield entry(
+            PlanOp.COPY, f"/etc/{name}", os.path.realpath(f"/etc/{name}"), PlanFlag.OPTIONAL
+        )
     java = sorted(path.name for path in Path("/etc").glob("java-*-openjdk"))
     for name in (*_ETC_BINDS, *java):
         if Path("/etc", name).is_dir():
@@ -149,7 +215,9 @@ def _needs_library_path(prefix: Path) -> bool:
 def _base_env() -> dict[str, str]:
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     prefix = interpreter_prefix()
-    libraries = {"LD_LIBRARY_PATH": f"{PYTHON}/lib"} if prefix and _needs_library_path(prefix) else {}
+    libraries = (
+        {"LD_LIBRARY_PATH": f"{PYTHON}/lib"} if prefix and _needs_library_path(prefix) else {}
+    )
     return {
         **libraries,
         "PATH": path if prefix is None else f"{PYTHON}/bin:{path}",
@@ -161,6 +229,16 @@ def _base_env() -> dict[str, str]:
         "TMPDIR": "/tmp",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+
+
+def check_source(path: str) -> None:
+    """Raise `InvalidRequest` if a service that gives root away has its socket below `path`."""
+    for each in SERVICE_SOCKETS:
+        if Path(each).is_relative_to(os.path.realpath(path)):
+            raise InvalidRequest(
+                f"host directory {path!r} may not be mounted: {each} lies there, and who reaches that rules the host",
+                path=path,
+            )
 
 
 def entry(op: PlanOp, target: str, source: str = "", flags: int = 0) -> PlanEntry:

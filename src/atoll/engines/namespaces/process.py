@@ -8,12 +8,14 @@ import os
 import select
 import signal as signals
 import socket
+import stat
 import struct
 import termios
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import anyio
 import anyio.lowlevel
@@ -38,6 +40,8 @@ _CHUNK = 65536
 # More than a pipe holds.
 _LAST_CHUNKS = 32
 _KILL_SECONDS = 5.0
+_FAILURE = struct.Struct("2i")
+_END_OF_INPUT = b"\x04"
 
 
 @dataclass(slots=True)
@@ -45,46 +49,77 @@ class Plumbing:
     """The host's ends of what connects it with one process."""
 
     control: socket.socket
+    failures: int | None = None  # ends when the program runs
     stdin: int | None = None
     outputs: dict[int, Stream] = field(default_factory=dict)
+    channel: socket.socket | None = None
 
     def close(self) -> None:
         """Close everything."""
         self.control.close()
+        if self.channel is not None:
+            wake_waiting(self.channel)
+            self.channel.close()
+        self.close_failures()
         if self.stdin is not None:
             os.close(self.stdin)
             self.stdin = None
         channel.close_all(list(self.outputs))
         self.outputs.clear()
 
+    def close_failures(self) -> None:
+        """Stop waiting for word of a failed start."""
+        if self.failures is not None:
+            wake_waiting(self.failures)
+            os.close(self.failures)
+            self.failures = None
+
+
+def wake_waiting(descriptor: socket.socket | int) -> None:
+    """Wake the tasks of this thread that wait for a descriptor which is about to close."""
+    with suppress(anyio.NoEventLoopError):  # then there are none
+        anyio.notify_closing(descriptor)
+
+
+class Owner(Protocol):
+    """What a process needs of its sandbox."""
+
+    def explain(self, end: ProcessEnd) -> ProcessEnd:
+        """Tell deaths apart by what the limits have counted."""
+        ...
+
+    def kill_everything(self) -> None:
+        """Kill every process of the sandbox."""
+        ...
+
+    def awake(self) -> AbstractAsyncContextManager[None]:
+        """Let a paused sandbox run for a moment; frozen processes do not even die."""
+        ...
+
+    def released(self, process: NamespaceProcess, leftover: list[int]) -> None:
+        """Forget the process and read its open outputs to nowhere."""
+        ...
+
 
 class NamespaceProcess:
     """A program running in a namespaces sandbox."""
 
-    def __init__(
-        self,
-        command: Command,
-        plumbing: Plumbing,
-        explain: Callable[[ProcessEnd], ProcessEnd],
-        kill_all: Callable[[], None],
-        drain: Callable[[list[int]], None],
-        released: Callable[[NamespaceProcess], None],
-    ) -> None:
+    def __init__(self, command: Command, plumbing: Plumbing, owner: Owner) -> None:
         self._command = command
         self._id = new_process_id()
         self._plumbing = plumbing
-        self._explain = explain
-        self._kill_all = kill_all
-        self._drain = drain
-        self._released = released
+        self._owner = owner
         self._pid = 0
         self._end: ProcessEnd | None = None
         self._killed = False
         self._supervisor_gone = False
+        self._stdin_ended = False
         self._closed = False
         self._read = False
+        self._reader: int | None = None
         self._waiting = anyio.Lock()
         self._early_output: list[Output] = []
+        self._activity: select.epoll | None = None
         self._started = time.monotonic()
 
     @property
@@ -102,6 +137,39 @@ class NamespaceProcess:
         """What was asked for."""
         return self._command
 
+    @property
+    def channel(self) -> socket.socket:
+        """A kernel's channel; other processes have none."""
+        assert self._plumbing.channel is not None
+        return self._plumbing.channel
+
+    def take_output(self) -> Sequence[Output]:
+        """Return what was printed and not read yet."""
+        taken = []
+        for fd in list(self._plumbing.outputs):
+            while data := self._read_chunk(fd):
+                taken.append(self._output(fd, data))
+            if data is not None:
+                self._forget(fd)
+        return taken
+
+    async def wait_activity(self) -> None:
+        """Return when there is something to read, or the process has ended."""
+        if self._closed or self._end is not None:
+            return
+        if self._activity is None:
+            self._activity = select.epoll()
+            for descriptor in (
+                self._plumbing.control,
+                self._plumbing.channel,
+                *self._plumbing.outputs,
+            ):
+                if descriptor is not None:
+                    self._activity.register(descriptor, select.EPOLLIN)
+        with suppress(anyio.ClosedResourceError):
+            await anyio.wait_readable(self._activity.fileno())
+        self._collect_end()
+
     async def started(self) -> None:
         """Wait until the program runs or could not be started."""
         control = self._plumbing.control
@@ -111,19 +179,35 @@ class NamespaceProcess:
                 report, fds = channel.receive(control, SupervisorReport)
                 break
         if report is None:
-            channel.close_all(fds)
-            raise Unavailable("the sandbox ended while a process was being started")
+            raise ConnectionResetError("the sandbox ended while a process was being started")
         if report.event == SupervisorEvent.FAILED:
-            self._start_failed(report)
+            channel.close_all(fds)
+            self._start_failed(report.pid, report.status)
+            return
+        self._take_terminal(fds)
+        failure = await self._read_failure()
+        if len(failure) == _FAILURE.size:
+            self._start_failed(*_FAILURE.unpack(failure))
         else:
             self._pid = report.pid
-            self._take_terminal(fds)
 
-    def _start_failed(self, report: SupervisorReport) -> None:
-        stage, reason = report.pid, os.strerror(report.status)
+    async def _read_failure(self) -> bytes:
+        """Return what the child tells of its failure; nothing, once it is the program."""
+        while (fd := self._plumbing.failures) is not None:
+            try:
+                failure = os.read(fd, _FAILURE.size)
+            except BlockingIOError:
+                await anyio.wait_readable(fd)
+            else:
+                self._plumbing.close_failures()
+                return failure
+        raise anyio.ClosedResourceError
+
+    def _start_failed(self, stage: int, number: int) -> None:
+        reason = os.strerror(number)
         program = self._command.argv[0]
         if stage == StartStage.EXEC:
-            missing = report.status in (errno.ENOENT, errno.ENOTDIR)
+            missing = number in (errno.ENOENT, errno.ENOTDIR)
             self._end = ProcessEnd(127 if missing else 126, None, EndReason.EXITED)
             text = f"{program}: {'not found' if missing else reason}\n"
             stream: Stream = "stdout" if self._command.terminal else "stderr"
@@ -131,21 +215,23 @@ class NamespaceProcess:
             return
         if stage == StartStage.DIRECTORY:
             raise InvalidRequest(
-                f"working directory {self._command.cwd!r} cannot be entered: {reason}; make it first"
+                f"working directory {self._command.cwd[:200]!r} cannot be entered: {reason}; make it first"
             )
-        if report.status in (errno.EAGAIN, errno.ENOMEM):
+        if number in (errno.EAGAIN, errno.ENOMEM):
             raise LimitExceeded(
                 "the sandbox has no room for another process; end some, or create it with higher limits"
             )
         raise Unavailable(f"{program} could not be started: {reason}")
 
     def _take_terminal(self, fds: list[int]) -> None:
-        if not fds:
+        if self._command.terminal is None:
+            channel.close_all(fds)
             return
-        os.set_blocking(fds[0], False)
-        self._plumbing.outputs[fds[0]] = "stdout"
+        fd = channel.the_one(fds, stat.S_ISCHR)
+        os.set_blocking(fd, False)
+        self._plumbing.outputs[fd] = "stdout"
 
-    async def output(self) -> AsyncIterator[Output]:
+    async def output(self) -> AsyncGenerator[Output, None]:
         """Yield both streams as they come."""
         if self._read:
             raise Conflict("the output of this process is being read or was read already")
@@ -185,10 +271,17 @@ class NamespaceProcess:
         control = self._plumbing.control.fileno()
         if deadline is None:
             watched.register(control, select.EPOLLIN)
+        self._reader = watched.fileno()
         try:
-            with anyio.move_on_after(None if deadline is None else max(0.0, deadline - time.monotonic())):
-                await anyio.wait_readable(watched.fileno())
+            with (
+                anyio.move_on_after(
+                    None if deadline is None else max(0.0, deadline - time.monotonic())
+                ),
+                suppress(anyio.ClosedResourceError),
+            ):
+                await anyio.wait_readable(self._reader)
         finally:
+            self._reader = None
             if deadline is None and not self._closed:
                 watched.unregister(control)
         return [fd for fd, _events in watched.poll(0) if fd in self._plumbing.outputs]
@@ -214,6 +307,8 @@ class NamespaceProcess:
 
     async def write(self, data: bytes) -> None:
         """Send bytes to standard input, or to the terminal."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidRequest(f"standard input takes bytes, not {type(data).__name__}")
         view = memoryview(data)
         while view:
             fd = self._input_fd()
@@ -230,16 +325,26 @@ class NamespaceProcess:
         elif self._command.stdin:
             fd = self._plumbing.stdin
         else:
-            raise InvalidRequest("this command was started without standard input; start it with stdin=True")
+            raise InvalidRequest(
+                "this command was started without standard input; start it with stdin=True"
+            )
         if fd is None:
             raise Conflict("standard input of this process is closed")
         return fd
 
     async def close_stdin(self) -> None:
-        """Let standard input end."""
+        """Let standard input end; on a terminal, by the character that stands for that."""
+        if self._command.terminal is not None and not self._stdin_ended:
+            self._stdin_ended = True
+            await self.write(_END_OF_INPUT)
         if self._plumbing.stdin is not None:
             os.close(self._plumbing.stdin)
             self._plumbing.stdin = None
+
+    @property
+    def end(self) -> ProcessEnd | None:
+        """How it ended, if it has."""
+        return self._collect_end()
 
     async def wait(self) -> ProcessEnd:
         """Return how the process ended."""
@@ -265,14 +370,31 @@ class NamespaceProcess:
                 report = None
             if report is None:
                 self._supervisor_gone = True
+                if self._end is None and self._plumbing.channel is not None:
+                    # Init does not know the supervisors of kernels that joined, and kills nobody for them.
+                    self._owner.kill_everything()
                 # Without a word: the sandbox ended, or somebody inside killed the supervisor.
                 lost = EndReason.KILLED if self._killed else EndReason.LOST
-                self._end = self._end or self._explain(ProcessEnd(None, signals.SIGKILL, lost))
+                self._end = self._end or self._owner.explain(
+                    ProcessEnd(None, signals.SIGKILL, lost)
+                )
+            elif report.event == SupervisorEvent.STARTED:
+                self._pid = report.pid  # a kernel: nobody waited for it
             elif report.event == SupervisorEvent.ENDED:
-                self._end = self._explain(self._ended(report.status))
+                self._end = self._end or self._owner.explain(self._ended(report.status))
+            self._wake_others()
         return self._end
 
+    def _wake_others(self) -> None:
+        # The reader of the outputs and those who wait for the end watch one socket: whoever is first takes
+        # the report, and the others would wait for it forever.
+        wake_waiting(self._plumbing.control)
+        if self._reader is not None:
+            wake_waiting(self._reader)
+
     def _ended(self, status: int) -> ProcessEnd:
+        if not os.WIFEXITED(status) and not os.WIFSIGNALED(status):
+            return ProcessEnd(None, signals.SIGKILL, EndReason.LOST)  # no supervisor says that
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
             return ProcessEnd(code, None, EndReason.EXITED)
@@ -281,7 +403,11 @@ class NamespaceProcess:
 
     async def signal(self, number: int) -> None:
         """Send a signal to the process and its group."""
-        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= signals.SIGRTMAX:
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int)
+            or not 1 <= number <= signals.SIGRTMAX
+        ):
             raise InvalidRequest(f"{number!r} is not a signal number; 15 asks to end, 9 ends")
         if self._collect_end() is None and not self._closed:
             self._tell(SupervisorRequest(op=SupervisorOp.SIGNAL, signal=number))
@@ -291,12 +417,14 @@ class NamespaceProcess:
         if self._closed:
             return
         self._killed = True
-        self._tell(SupervisorRequest(op=SupervisorOp.KILL))
-        with anyio.move_on_after(_KILL_SECONDS):
+        async with self._owner.awake():
+            self._tell(SupervisorRequest(op=SupervisorOp.KILL))
+            with anyio.move_on_after(_KILL_SECONDS):
+                await self._wait_until(self._has_no_supervisor)
+                return
+            # It was stopped from inside, or is outrun by what it should kill.
+            self._owner.kill_everything()
             await self._wait_until(self._has_no_supervisor)
-            return
-        # It was stopped from inside, or is outrun by what it should kill.
-        self._kill_all()
 
     def _has_no_supervisor(self) -> bool:
         self._collect_end()
@@ -310,7 +438,11 @@ class NamespaceProcess:
     async def resize(self, size: TerminalSize) -> None:
         """Change the terminal's size."""
         if self._command.terminal is None:
-            raise InvalidRequest("this process has no terminal to resize; start it with terminal=TerminalSize()")
+            raise InvalidRequest(
+                "this process has no terminal to resize; start it with terminal=TerminalSize()"
+            )
+        if not isinstance(size, TerminalSize):
+            raise InvalidRequest(f"size is {type(size).__name__}; it has to be a TerminalSize")
         set_terminal_size(self._input_fd(), size)
 
     async def close(self) -> None:
@@ -330,23 +462,30 @@ class NamespaceProcess:
         self._collect_end()
         self._end = self._end or ProcessEnd(None, signals.SIGKILL, EndReason.KILLED)
         self._closed = True
-        anyio.notify_closing(self._plumbing.control)
-        # Something left in the background may go on printing; it must not die of a closed pipe.
-        self._drain(list(self._plumbing.outputs))
+        self._wake_others()
+        if self._activity is not None:
+            wake_waiting(self._activity.fileno())
+            self._activity.close()
+        leftover = list(self._plumbing.outputs)
         self._plumbing.outputs.clear()
         self._plumbing.close()
-        self._released(self)
+        # Something left in the background may go on printing; it must not die of a closed pipe.
+        self._owner.released(self, leftover)
 
 
-def payload(command: Command, env: Mapping[str, str], directory: str) -> bytes:
+KERNEL = Command(("kernel",))
+
+
+def payload(command: Command, directory: str) -> bytes:
     """Return the command as the supervisor reads it."""
-    strings = [directory, *command.argv, *(f"{name}={value}" for name, value in env.items())]
+    variables = [f"{name}={value}" for name, value in command.env.items()]
+    strings = [directory, *command.argv, *variables]
     text = b"".join(each.encode("utf-8", "surrogateescape") + b"\0" for each in strings)
     size = command.terminal or TerminalSize()
     header = RunHeader(
         flags=RunFlag.TERMINAL if command.terminal else 0,
         arguments=len(command.argv),
-        variables=len(env),
+        variables=len(variables),
         rows=size.rows,
         columns=size.columns,
         text_bytes=len(text),
@@ -355,25 +494,74 @@ def payload(command: Command, env: Mapping[str, str], directory: str) -> bytes:
 
 
 def open_plumbing(command: Command) -> tuple[Plumbing, socket.socket, list[int]]:
-    """Return the host's ends, the supervisor's control socket, and the process's standard streams."""
+    """Return the host's ends, the supervisor's control socket, and where the process tells of a failed
+    start and has its standard streams."""
     control, theirs = channel.socket_pair()
-    control.setblocking(False)
     plumbing = Plumbing(control)
-    if command.terminal is not None:
-        return plumbing, theirs, []
-    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    given: list[int] = []
+    try:
+        control.setblocking(False)
+        plumbing.failures, failures = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        given.append(failures)
+        if command.terminal is None:
+            _open_streams(command, plumbing, given)
+    except BaseException:
+        plumbing.close()
+        theirs.close()
+        channel.close_all(given)
+        raise
+    return plumbing, theirs, given
+
+
+def _open_streams(command: Command, plumbing: Plumbing, given: list[int]) -> None:
+    read_end, write_end = _open_pipe()
+    given.append(read_end)
     if command.stdin:
         os.set_blocking(write_end, False)
         plumbing.stdin = write_end
     else:
         os.close(write_end)
-    streams = [read_end]
-    for stream in ("stdout", "stderr"):
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    _open_outputs(plumbing, given)
+
+
+def _open_outputs(plumbing: Plumbing, given: list[int]) -> None:
+    """Give the plumbing two outputs, and the process's ends to `given`."""
+    streams: tuple[Stream, ...] = ("stdout", "stderr")
+    for stream in streams:
+        read_end, write_end = _open_pipe()
         os.set_blocking(read_end, False)
-        plumbing.outputs[read_end] = "stdout" if stream == "stdout" else "stderr"
-        streams.append(write_end)
-    return plumbing, theirs, streams
+        plumbing.outputs[read_end] = stream
+        given.append(write_end)
+
+
+def _open_pipe() -> tuple[int, int]:
+    """Return a pipe that programs can open again by name, as /dev/stdout."""
+    ends = os.pipe2(os.O_CLOEXEC)
+    # It belongs to the host's user, whom the sandbox's is not. Its name leads only through its own processes.
+    os.fchmod(ends[0], 0o666)
+    return ends
+
+
+def open_kernel_plumbing() -> tuple[Plumbing, list[int]]:
+    """Return the host's ends for a kernel, and the descriptors that go to the zygote, for the caller to close."""
+    control, supervisor = channel.socket_pair()
+    plumbing = Plumbing(control)
+    given = [supervisor.detach()]
+    try:
+        control.setblocking(False)
+        plumbing.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        given.append(theirs.detach())
+        # From its first word on, so that the machine vouches for who says it.
+        plumbing.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        stdin, nobody = _open_pipe()
+        os.close(nobody)
+        given.append(stdin)
+        _open_outputs(plumbing, given)
+    except BaseException:
+        plumbing.close()
+        channel.close_all(given)
+        raise
+    return plumbing, given
 
 
 def set_terminal_size(fd: int, size: TerminalSize) -> None:

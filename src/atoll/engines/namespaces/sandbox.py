@@ -8,29 +8,46 @@ import os
 import posixpath
 import signal
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
 from atoll.engines.namespaces import channel
-from atoll.engines.namespaces.boot import Booted, is_over, kill_and_wait
+from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill_and_wait
 from atoll.engines.namespaces.cgroups import Events, SandboxCgroup
 from atoll.engines.namespaces.drains import Drains
-from atoll.engines.namespaces.process import NamespaceProcess, open_plumbing, payload
-from atoll.engines.namespaces.wire import InitOp, InitRequest, StepReply, SupervisorOp, SupervisorRequest
+from atoll.engines.namespaces.process import (
+    KERNEL,
+    NamespaceProcess,
+    Plumbing,
+    open_plumbing,
+    payload,
+)
+from atoll.engines.namespaces.refusals import our_errors
+from atoll.engines.namespaces.wire import (
+    InitOp,
+    InitRequest,
+    StepReply,
+    SupervisorOp,
+    SupervisorRequest,
+)
 from atoll.engines.namespaces.workspace import NamespaceWorkspace
+from atoll.engines.namespaces.zygotes import Jail
 from atoll.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable, Unsupported
 from atoll.model.file import WORKSPACE
 from atoll.model.ids import SandboxId
 from atoll.model.limits import LimitsInfo
 from atoll.model.process import Command, EndReason, ProcessEnd
-from atoll.model.sandbox import SandboxInfo, SandboxSpec, SandboxState
+from atoll.model.sandbox import SandboxInfo, SandboxState
 
 _SECONDS = 10.0
+_START_SECONDS = 30.0
 _USERS = (None, "sandbox", "65532")
 
 
@@ -39,22 +56,24 @@ class NamespaceSandbox:
 
     def __init__(
         self,
-        spec: SandboxSpec,
+        birth: Birth,
         limits: LimitsInfo,
         *,
         booted: Booted,
-        env: Mapping[str, str],
-        cgroup: SandboxCgroup | None,
+        jail: Jail,
         drains: Drains,
         forget: Callable[[NamespaceSandbox], None],
     ) -> None:
         booted.init.setblocking(False)
-        self._spec = spec
+        self._birth = birth
+        self._spec = birth.spec
+        self._jail = jail
         self._limits = limits
         self._init = booted.init
         self._pidfd = booted.pidfd
-        self._env = {**env, **spec.env}
-        self._cgroup = cgroup
+        self._env = {**jail.template.env, **birth.spec.env}
+        self._cgroup = birth.cgroup
+        self._ready_kernels: list[Plumbing] = []
         self._drains = drains
         self._resources = ExitStack()
         self._forget = forget
@@ -63,8 +82,10 @@ class NamespaceSandbox:
         self._seen = Events()
         self._kills_by_watchdog = 0
         self._ending = anyio.Lock()
+        self._freezing = anyio.Lock()
+        self._calls: set[anyio.CancelScope] = set()
         self._waiting = anyio.Lock()
-        self._workspace = NamespaceWorkspace(self._open_files, limits.limits.file_bytes)
+        self._workspace = NamespaceWorkspace(self, limits.limits.file_bytes)
 
     @property
     def id(self) -> SandboxId:
@@ -89,6 +110,9 @@ class NamespaceSandbox:
 
     async def start(self, command: Command) -> NamespaceProcess:
         """Start a process."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        if not isinstance(command, Command):
+            raise InvalidRequest(f"a sandbox starts a Command, not {type(command).__name__}")
         self._check_running()
         if command.user not in _USERS:
             raise Unsupported(
@@ -97,31 +121,64 @@ class NamespaceSandbox:
             )
         process = self._launch(command)
         try:
-            await process.started()
-        except anyio.ClosedResourceError:
-            raise self._ended_error() from None
-        except BaseException:
+            with anyio.fail_after(_START_SECONDS):
+                await process.started()
+        except BaseException as error:
             # A start that is given up leaves nothing running: the supervisor sees its socket end.
             process.release()
+            if isinstance(error, TimeoutError):
+                # Whoever stops supervisors from inside goes, too; else nothing could be started any more.
+                self.kill_everything()
+                raise Unavailable(
+                    f"the process did not start within {_START_SECONDS:g} s; everything in the sandbox was killed"
+                ) from error
+            if isinstance(error, anyio.ClosedResourceError | ConnectionError):
+                raise self._ended_error() from error
             raise
         return process
 
-    def _launch(self, command: Command) -> NamespaceProcess:
-        plumbing, control, streams = open_plumbing(command)
-        directory = posixpath.join(WORKSPACE, command.cwd)
-        memory = channel.sealed_memory("command", payload(command, {**self._env, **command.env}, directory))
-        try:
-            self._ask_init(InitOp.RUN, [control.fileno(), memory, *streams])
-            channel.send(plumbing.control, SupervisorRequest(op=SupervisorOp.GO))
-        except BaseException:
-            plumbing.close()
-            raise
-        finally:
-            channel.close_all([memory, *streams])
-            control.close()
-        process = NamespaceProcess(
-            command, plumbing, self._explain, self._kill_all, self._drains.add, self._processes.discard
+    def keep_kernel(self, plumbing: Plumbing) -> None:
+        """Keep a kernel that was made together with the sandbox for the first who asks."""
+        self._ready_kernels.append(plumbing)
+
+    async def fork_kernel(self) -> NamespaceProcess:
+        """Fork a kernel from the template's warm interpreter."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        self._check_running()
+        if not self._jail.template.interpreter:
+            raise Unsupported(
+                f"template {self._spec.template!r} has no interpreter to fork kernels from; create the sandbox"
+                " with template='python'"
+            )
+        plumbing = self._ready_kernels.pop() if self._ready_kernels else await self._join_kernel()
+        process = NamespaceProcess(KERNEL, plumbing, self)
+        self._processes.add(process)
+        return process
+
+    async def _join_kernel(self) -> Plumbing:
+        join = partial(
+            join_kernel, self._jail, self._birth, self._pidfd, rootless=os.geteuid() != 0
         )
+        with self.call():
+            return await anyio.to_thread.run_sync(join)
+
+    def _launch(self, command: Command) -> NamespaceProcess:
+        # Checked as a whole: the sandbox's variables count, too.
+        whole = replace(command, env={**self._env, **command.env})
+        directory = posixpath.join(WORKSPACE, command.cwd)
+        with our_errors(), ExitStack() as given:
+            memory = channel.sealed_memory("command", payload(whole, directory))
+            given.callback(os.close, memory)
+            plumbing, control, streams = open_plumbing(command)
+            given.callback(channel.close_all, streams)
+            given.callback(control.close)
+            try:
+                self._ask_init(InitOp.RUN, [control.fileno(), memory, *streams])
+                channel.send(plumbing.control, SupervisorRequest(op=SupervisorOp.GO))
+            except BaseException:
+                plumbing.close()
+                raise
+        process = NamespaceProcess(command, plumbing, self)
         self._processes.add(process)
         return process
 
@@ -131,7 +188,9 @@ class NamespaceSandbox:
         try:
             return await self._port(InitOp.CONNECT, port, "127.0.0.1")
         except OSError as error:
-            raise Unavailable(f"nothing listens on port {port} in the sandbox: {error.strerror}") from error
+            raise Unavailable(
+                f"nothing listens on port {port} in the sandbox: {error.strerror}"
+            ) from error
 
     async def listen(self, port: int, address: str = "127.0.0.1") -> socket.socket:
         """Return a socket that listens on the sandbox's own loopback."""
@@ -142,7 +201,9 @@ class NamespaceSandbox:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise Conflict(f"port {port} is taken in the sandbox; choose another") from error
-            raise Unavailable(f"the sandbox cannot listen on port {port}: {error.strerror}") from error
+            raise Unavailable(
+                f"the sandbox cannot listen on port {port}: {error.strerror}"
+            ) from error
 
     async def _port(self, op: InitOp, port: int, address: str) -> socket.socket:
         self._check_running()
@@ -157,27 +218,49 @@ class NamespaceSandbox:
                 if reply is None:
                     raise self._ended_error()
                 if reply.error:
+                    channel.close_all(fds)
                     raise OSError(reply.error, os.strerror(reply.error))
-                return socket.socket(fileno=fds[0])
+                return socket.socket(fileno=channel.the_one(fds, stat.S_ISSOCK))
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
     async def pause(self) -> None:
         """Stop every process in place."""
-        self._check_running()
-        await anyio.to_thread.run_sync(self._freezer().freeze, True)
-        self._state = SandboxState.PAUSED
+        async with self._freezing:
+            if self.info.state is SandboxState.PAUSED:
+                return
+            self._check_running()
+            await anyio.to_thread.run_sync(self._freezer().freeze, True)
+            self._state = SandboxState.PAUSED
 
     async def resume(self) -> None:
         """Let every process go on."""
-        if self.info.state is SandboxState.PAUSED:
-            await anyio.to_thread.run_sync(self._freezer().freeze, False)
-            self._state = SandboxState.RUNNING
-        else:
+        async with self._freezing:
+            if self.info.state is SandboxState.PAUSED:
+                await anyio.to_thread.run_sync(self._freezer().freeze, False)
+                self._state = SandboxState.RUNNING
             self._check_running()
+            self._freezer()
+
+    @asynccontextmanager
+    async def awake(self) -> AsyncIterator[None]:
+        """Let a paused sandbox run for a moment."""
+        async with self._freezing:
+            if self._state is not SandboxState.PAUSED or self._cgroup is None:
+                yield
+                return
+            await anyio.to_thread.run_sync(self._cgroup.freeze, False)
+            try:
+                yield
+            finally:
+                if self._state is SandboxState.PAUSED:
+                    with anyio.CancelScope(shield=True):
+                        await anyio.to_thread.run_sync(self._cgroup.freeze, True)
 
     def _freezer(self) -> SandboxCgroup:
-        if self._cgroup is None:
-            raise Unsupported("pausing needs a cgroup, and none is writable for this user; run `atoll doctor`")
+        if self._cgroup is None or not self._cgroup.can_freeze:
+            raise Unsupported(
+                "pausing needs a cgroup, and none is writable for this user; run `atoll doctor`"
+            )
         return self._cgroup
 
     async def wait_ended(self) -> None:
@@ -193,6 +276,8 @@ class NamespaceSandbox:
             async with self._ending:
                 if self._state is not SandboxState.DESTROYED:
                     paused, self._state = self._state is SandboxState.PAUSED, SandboxState.DESTROYED
+                    for call in list(self._calls):
+                        call.cancel()
                     await anyio.to_thread.run_sync(self._kill, paused)
                     # Whoever reads or waits notices the end before its descriptors go.
                     await anyio.lowlevel.checkpoint()
@@ -210,6 +295,8 @@ class NamespaceSandbox:
     def _release(self) -> None:
         for process in list(self._processes):
             process.release()
+        for plumbing in self._ready_kernels:
+            plumbing.close()
         self._workspace.close()
         anyio.notify_closing(self._pidfd)
 
@@ -217,7 +304,7 @@ class NamespaceSandbox:
         """Remember that the next process to die was killed for its memory."""
         self._kills_by_watchdog += 1
 
-    def _explain(self, end: ProcessEnd) -> ProcessEnd:
+    def explain(self, end: ProcessEnd) -> ProcessEnd:
         """Tell deaths apart by what the limits have counted since the last one."""
         if end.exit_code == 0 or self._state is SandboxState.DESTROYED:
             return replace(end, reason=EndReason.KILLED) if end.reason is EndReason.LOST else end
@@ -232,24 +319,50 @@ class NamespaceSandbox:
             return replace(end, reason=EndReason.KILLED)
         return end
 
-    def _kill_all(self) -> None:
+    def kill_everything(self) -> None:
+        """Kill every process of the sandbox but its init."""
         with suppress(OSError, Conflict):
             self._ask_init(InitOp.KILL_ALL, [])
 
-    def _open_files(self) -> socket.socket:
+    def released(self, process: NamespaceProcess, leftover: list[int]) -> None:
+        """Forget a process and read its open outputs to nowhere."""
+        self._processes.discard(process)
+        self._drains.add(leftover)
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call that the end of the sandbox aborts."""
         self._check_running()
+        with anyio.CancelScope() as scope:
+            self._calls.add(scope)
+            try:
+                with our_errors():
+                    yield
+            finally:
+                self._calls.discard(scope)
+        if scope.cancelled_caught:
+            raise self._ended_error()
+
+    def open_files(self) -> socket.socket:
+        """Return a socket to a new file server."""
         ours, theirs = channel.socket_pair()
         ours.setblocking(False)
-        with theirs:
-            self._ask_init(InitOp.FILES, [theirs.fileno()])
+        try:
+            with theirs:
+                self._ask_init(InitOp.FILES, [theirs.fileno()])
+        except BaseException:
+            ours.close()
+            raise
         return ours
 
     def _ask_init(self, op: InitOp, fds: list[int], port: int = 0, address: int = 0) -> None:
         try:
             channel.send(self._init, InitRequest(op=op, port=port, address=address), fds)
         except BlockingIOError as error:
-            raise LimitExceeded("too many requests to this sandbox are waiting; try again") from error
-        except OSError as error:
+            raise LimitExceeded(
+                "too many requests to this sandbox are waiting; try again"
+            ) from error
+        except ConnectionError as error:
             raise self._ended_error() from error
 
     def _has_ended(self) -> bool:
@@ -265,7 +378,9 @@ class NamespaceSandbox:
     def _ended_error(self) -> Conflict:
         state = self.info.state
         how = "was destroyed" if state is SandboxState.DESTROYED else "has ended"
-        return Conflict(f"sandbox {self.id} {how}; create a new one", sandbox=self.id, state=state.value)
+        return Conflict(
+            f"sandbox {self.id} {how}; create a new one", sandbox=self.id, state=state.value
+        )
 
 
 def _check_port(port: int, *, lowest: int) -> None:
@@ -279,4 +394,6 @@ def _check_loopback(address: str) -> None:
     except ValueError:
         loopback = False
     if not loopback:
-        raise InvalidRequest(f"address {address!r} is not on the sandbox's loopback, such as 127.0.0.1")
+        raise InvalidRequest(
+            f"address {address!r} is not on the sandbox's loopback, such as 127.0.0.1"
+        )

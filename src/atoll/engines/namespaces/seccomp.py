@@ -2,6 +2,9 @@
 
 What is not listed here and not refused below is unknown and answers ENOSYS, as on an older kernel, so
 that libraries fall back instead of failing. What is refused for security answers EPERM.
+
+Some old calls are here because current C libraries still make them: tar opens archives with `creat`, Redis and
+nginx wait with `epoll_create`, musl signals threads with `tkill`.
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ from atoll.errors import Unsupported
 _EPERM = errno_verdict(errno.EPERM)
 _ENOSYS = errno_verdict(errno.ENOSYS)
 _NO_FAMILY = errno_verdict(errno.EAFNOSUPPORT)
+_NO_ATTRIBUTES = errno_verdict(errno.EOPNOTSUPP)
+_NOTHING_TO_DO = errno_verdict(0)
 
 # Reading and writing files that the sandbox's own tree holds.
 _FILES = """
-    read write open close stat fstat lstat poll lseek pread64 pwrite64 readv writev preadv pwritev access
+    read write open creat close stat fstat lstat poll lseek pread64 pwrite64 readv writev preadv pwritev access
     pipe pipe2 select pselect6 ppoll dup dup2 dup3 fcntl flock fsync fdatasync truncate
     ftruncate getdents64 getcwd chdir fchdir rename renameat renameat2 mkdir mkdirat rmdir link
-    linkat unlink unlinkat symlink symlinkat readlink readlinkat chmod fchmod fchmodat chown fchown
+    linkat unlink unlinkat symlink symlinkat readlink readlinkat chown fchown
     lchown fchownat umask utimensat statfs fstatfs sync sendfile splice copy_file_range
     fallocate fadvise64 openat openat2 newfstatat faccessat faccessat2 statx close_range
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
@@ -37,7 +42,7 @@ _MEMORY = """
 # Signals, to processes of the own pid namespace.
 _SIGNALS = """
     rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend
-    sigaltstack kill tgkill pause restart_syscall signalfd4 alarm
+    sigaltstack kill tgkill tkill pause restart_syscall signalfd4 alarm
 """
 # Telling and waiting for time; setting the clock is refused.
 _TIME = """
@@ -47,7 +52,7 @@ _TIME = """
 # Processes and threads: without namespaces, without other identities.
 _PROCESSES = """
     fork vfork execve execveat exit exit_group wait4 waitid getpid getppid gettid getpgid getpgrp setpgid setsid
-    getsid getuid geteuid getgid getegid getresuid getresgid getgroups getrlimit setrlimit prlimit64 getrusage
+    getsid getuid geteuid getgid getegid getresuid getresgid getgroups getrlimit getrusage
     getpriority setpriority prctl arch_prctl set_tid_address set_robust_list futex futex_waitv
     rseq sched_yield sched_getaffinity sched_setaffinity sched_getparam
     sched_getscheduler sched_setscheduler sched_get_priority_max sched_get_priority_min
@@ -59,7 +64,7 @@ _SOCKETS = """
     recvmsg sendmmsg recvmmsg shutdown
 """
 _EVENTS = """
-    epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2
+    epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2
 """
 # System V semaphores, in an own ipc namespace; databases use them.
 _IPC = "semget semop semctl semtimedop"
@@ -84,11 +89,24 @@ _REFUSED = """
 
 _NAMESPACE_FLAGS = 0x7E020000
 _TYPE_OF_FILE = 0o170000
+_SET_ID = 0o6000
 _S_IFIFO, _S_IFREG, _S_IFSOCK = 0o010000, 0o100000, 0o140000
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _TIOCSTI, _TIOCLINUX, _TIOCCONS, _TIOCSETD = 0x5412, 0x541C, 0x541D, 0x5423
 _FS_IOC_SETFLAGS, _FS_IOC32_SETFLAGS, _FS_IOC_FSSETXATTR = 0x40086602, 0x40046602, 0x401C5820
-_EVERYTHING = 0xFFFFFFFF
+_EVERYTHING = _UNCHANGED = 0xFFFFFFFF
+_OWN_ID = 65532
+
+# The ids that a process has already are the only ones there are here. Programs that make sure of them (make, through
+# posix_spawn; servers that give up root) hear that they have them; any other id is refused.
+_OWN_ID_ALONE = Arguments((Test(0, (_OWN_ID,), _NOTHING_TO_DO),), _EPERM)
+_OWN_IDS = Arguments(
+    (
+        Test(1, (_OWN_ID, _UNCHANGED), _NOTHING_TO_DO, and_also=(0, _UNCHANGED)),
+        Test(1, (_OWN_ID, _UNCHANGED), _NOTHING_TO_DO, and_also=(0, _OWN_ID)),
+    ),
+    _EPERM,
+)
 
 _BY_ARGUMENT: dict[str, Verdict] = {
     "clone": Arguments((Test(0, (0,), ALLOW, mask=_NAMESPACE_FLAGS),), _EPERM),
@@ -112,10 +130,26 @@ _BY_ARGUMENT: dict[str, Verdict] = {
         ALLOW,
     ),
     # Pipes, sockets and files, no devices.
-    "mknod": Arguments((Test(1, (0, _S_IFREG, _S_IFIFO, _S_IFSOCK), ALLOW, mask=_TYPE_OF_FILE),), _EPERM),
-    "mknodat": Arguments((Test(2, (0, _S_IFREG, _S_IFIFO, _S_IFSOCK), ALLOW, mask=_TYPE_OF_FILE),), _EPERM),
+    "mknod": Arguments(
+        (Test(1, (0, _S_IFREG, _S_IFIFO, _S_IFSOCK), ALLOW, mask=_TYPE_OF_FILE),), _EPERM
+    ),
+    "mknodat": Arguments(
+        (Test(2, (0, _S_IFREG, _S_IFIFO, _S_IFSOCK), ALLOW, mask=_TYPE_OF_FILE),), _EPERM
+    ),
+    # No set-id programs: here they mean nothing, on a host directory that was mounted they would.
+    "chmod": Arguments((Test(1, (0,), ALLOW, mask=_SET_ID),), _EPERM),
+    "fchmod": Arguments((Test(1, (0,), ALLOW, mask=_SET_ID),), _EPERM),
+    "fchmodat": Arguments((Test(2, (0,), ALLOW, mask=_SET_ID),), _EPERM),
+    # Of the caller himself: init and supervisors have his id, and no room without descriptors or time.
+    "prlimit64": Arguments((Test(0, (0,), ALLOW),), _EPERM),
     # Only asking, and the ordinary personality.
     "personality": Arguments((Test(0, (0, _EVERYTHING), ALLOW),), _EPERM),
+    **dict.fromkeys(("setuid", "setgid"), _OWN_ID_ALONE),
+    **dict.fromkeys(("setreuid", "setregid", "setresuid", "setresgid"), _OWN_IDS),
+    # As a file system without them: programs that copy files with all they carry pass over it, which they do
+    # not for a call that is missing.
+    **dict.fromkeys(("setxattr", "lsetxattr", "fsetxattr"), _NO_ATTRIBUTES),
+    **dict.fromkeys(("removexattr", "lremovexattr", "fremovexattr"), _NO_ATTRIBUTES),
 }
 
 _GROUPS = (_FILES, _MEMORY, _SIGNALS, _TIME, _PROCESSES, _SOCKETS, _EVENTS, _IPC, _CONFINEMENT)
@@ -131,7 +165,9 @@ def filter_for(machine: str = "") -> bytes:
     """Return the filter program for a machine (`platform.machine()`), this one by default."""
     machine = machine or platform.machine()
     if machine not in _TABLES:
-        raise Unsupported(f"there is no system-call list for {machine}; x86_64 and aarch64 are known")
+        raise Unsupported(
+            f"there is no system-call list for {machine}; x86_64 and aarch64 are known"
+        )
     return assemble(_AUDIT[machine], verdicts_for(machine), _ENOSYS, first_foreign=_X32)
 
 

@@ -1,4 +1,4 @@
-"""Fixed-size messages between the host and the native parts.
+"""Fixed-size messages between the host and the native parts, and what both have to agree on.
 
 This file is the only place that says how they look: `native/build.py` makes the C header from it.
 Standard library only, because it also runs while the package is being built.
@@ -13,12 +13,23 @@ from enum import IntEnum
 VERSION = 1
 MAX_MOUNTS = 8
 MAX_CGROUP_FDS = 8
+KERNEL_FDS = 5
+# A kernel that could not be sealed exits with this and the number of the step.
+KERNEL_FAILED = 100
 MAX_TEXT = 2048
 MAX_TARGET = 256
 MAX_PATH = 4096
 # What the filter answers to the probe call, an errno that no kernel has.
 PROBE_ERRNO = 1066
 PROBE_CALL = 1066
+# What of /proc tells too much about the machine; each that a kernel has is covered.
+MASKED_FILES = (
+    "kcore", "kmsg", "kallsyms", "keys", "key-users", "timer_list", "slabinfo", "vmallocinfo", "kpagecount",
+    "kpageflags", "kpagecgroup", "config.gz", "diskstats", "partitions", "sched_debug", "latency_stats",
+    "sysrq-trigger", "timer_stats", "cmdline", "modules",
+    "interrupts",  # shows when somebody types
+)  # fmt: skip
+MASKED_DIRECTORIES = ("acpi", "asound", "bus", "driver", "fs", "irq", "scsi")
 
 
 class Step(IntEnum):
@@ -78,6 +89,10 @@ class Step(IntEnum):
     # Inside, before anything of the user's runs.
     UNDUMPABLE = 49
     PROBE = 50
+    # A kernel: a fork of a warm interpreter, at birth of the sandbox or later.
+    JOIN = 51
+    KERNEL_FORK = 52
+    SUPERVISOR = 53
 
 
 class KeeperOp(IntEnum):
@@ -122,6 +137,10 @@ class SpawnFlag(IntEnum):
     SELF_MAP = 1  # the child writes its own id map: no root outside
     CGROUP_INTO = 2  # fds start with a v2 cgroup directory for CLONE_INTO_CGROUP
     RAISE_OOM_SCORE = 4  # nobody outside can do it for the child
+    KERNEL = (
+        8  # fork a kernel; fds end with its supervisor's control, its channel, its standard streams
+    )
+    JOIN = 16  # no new sandbox: fds start with the pidfd of an init instead of a boot socket
 
 
 class InitOp(IntEnum):
@@ -220,7 +239,12 @@ class StepReply(ctypes.Structure):
 class JailMessage(ctypes.Structure):
     """Between host and reaper, both ways."""
 
-    _fields_ = [("op", c_uint32), ("pid", c_int32), ("status", c_int32)]
+    _fields_ = [
+        ("op", c_uint32),
+        ("pid", c_int32),
+        ("status", c_int32),
+        ("interpreter", c_uint32),  # a zygote that is an interpreter and can fork kernels
+    ]
 
 
 class MountTarget(ctypes.Structure):
@@ -230,7 +254,7 @@ class MountTarget(ctypes.Structure):
 
 
 class SpawnRequest(ctypes.Structure):
-    """Host to zygote. Descriptors: boot socket, cgroups, workspace mount if any, other mounts."""
+    """Host to zygote. Descriptors: boot socket, cgroups, mounts (the workspace's first, if any), a kernel's."""
 
     _fields_ = [
         ("version", c_uint32),
@@ -256,9 +280,19 @@ class SpawnRequest(ctypes.Structure):
 
 
 class InitHello(ctypes.Structure):
-    """The first message of a sandbox's init."""
+    """The first message of a sandbox's init: what can only be seen from inside."""
 
-    _fields_ = [("version", c_uint32), ("probe", c_int32), ("io_uring", c_int32), ("dumpable", c_int32)]
+    _fields_ = [
+        ("version", c_uint32),
+        ("probe", c_int32),  # errno of the probe call
+        ("io_uring", c_int32),  # errno of io_uring_setup
+        ("dumpable", c_int32),
+        ("securebits", c_int32),
+        ("user_namespaces", c_int32),  # how many may be made
+        ("landlock", c_int32),  # its version in the kernel, or -errno
+        ("proc_write", c_int32),  # errno of opening a file of its own in /proc for writing
+        ("hostname", c_char * 64),
+    ]
 
 
 class InitRequest(ctypes.Structure):
@@ -325,7 +359,7 @@ _STRUCTS: tuple[type[ctypes.Structure], ...] = (
     KeeperRequest, PlanEntry, StepReply, JailMessage, MountTarget, SpawnRequest, InitHello,
     InitRequest, RunHeader, SupervisorRequest, SupervisorReport, FilesRequest, FilesReply,
 )  # fmt: skip
-_CONSTANTS = ("VERSION", "MAX_MOUNTS", "MAX_CGROUP_FDS", "MAX_TEXT", "MAX_TARGET", "MAX_PATH",
+_CONSTANTS = ("VERSION", "MAX_MOUNTS", "MAX_CGROUP_FDS", "KERNEL_FDS", "KERNEL_FAILED", "MAX_TEXT", "MAX_TARGET", "MAX_PATH",
               "PROBE_ERRNO", "PROBE_CALL")  # fmt: skip
 _C_TYPES = {c_int32: "int32_t", c_uint32: "uint32_t", c_int64: "int64_t", c_uint64: "uint64_t"}
 
@@ -334,6 +368,11 @@ def c_header() -> str:
     """Return the C header that says the same as this file."""
     lines = ["/* Made from wire.py by build.py. */", "#pragma once", "#include <stdint.h>", ""]
     lines += [f"#define ATOLL_{name} {globals()[name]}" for name in _CONSTANTS]
+    for name, paths in (
+        ("MASKED_FILES", MASKED_FILES),
+        ("MASKED_DIRECTORIES", MASKED_DIRECTORIES),
+    ):
+        lines.append(f"#define ATOLL_{name} " + ", ".join(f'"/proc/{path}"' for path in paths))
     for enum in _ENUMS:
         prefix = _snake(enum.__name__).upper()
         members = ", ".join(f"{prefix}_{member.name} = {member.value}" for member in enum)
@@ -355,4 +394,6 @@ def _c_field(name: str, kind: type) -> str:
 
 
 def _snake(name: str) -> str:
-    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).strip("_")
+    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).strip(
+        "_"
+    )

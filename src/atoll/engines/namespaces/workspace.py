@@ -11,15 +11,16 @@ import fcntl
 import os
 import socket
 import stat as modes
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import NoReturn
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from typing import NoReturn, Protocol, Self
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
 from atoll.engines.namespaces import channel
+from atoll.engines.namespaces.refusals import our_errors
 from atoll.engines.namespaces.wire import FilesFlag, FilesOp, FilesReply, FilesRequest
 from atoll.errors import (
     AtollError,
@@ -34,16 +35,30 @@ from atoll.model.file import FileInfo, FileKind, parse_path
 
 _INLINE_BYTES = 65536
 _CHUNK = 1 << 20
+_MOST_BYTES = (1 << 63) - 1
 _SECONDS = 30.0
+_GIVE_UP_SECONDS = 2.0
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 
 
-class NamespaceWorkspace:
-    """The workspace of one sandbox; `connect` gives a socket to a new file server."""
+class Owner(Protocol):
+    """What a workspace needs of its sandbox."""
 
-    def __init__(self, connect: Callable[[], socket.socket], max_file_bytes: int) -> None:
-        self._connect = connect
+    def call(self) -> AbstractContextManager[None]:
+        """A call that the end of the sandbox aborts."""
+        ...
+
+    def open_files(self) -> socket.socket:
+        """Return a socket to a new file server."""
+        ...
+
+
+class NamespaceWorkspace:
+    """The workspace of one sandbox."""
+
+    def __init__(self, owner: Owner, max_file_bytes: int) -> None:
+        self._owner = owner
         self._max_file_bytes = max_file_bytes
         self._server: socket.socket | None = None
         self._turn = anyio.Lock()
@@ -51,28 +66,34 @@ class NamespaceWorkspace:
     async def stat(self, path: str) -> FileInfo:
         """Return facts about a file; a link is not followed."""
         clean = parse_path(path)
-        reply, _fd = await self._ask(FilesOp.STAT, clean)
-        return _file_info(clean, reply)
+        return _file_info(clean, await self._ask(FilesOp.STAT, clean))
 
     async def list(self, path: str = ".", *, limit: int = 10_000) -> Sequence[FileInfo]:
         """Return the entries of a directory by name."""
         clean = parse_path(path)
-        _reply, fd = await self._ask(FilesOp.OPEN_DIRECTORY, clean)
+        _check_number("limit", limit, _MOST_BYTES)
+        fd = await self._open(FilesOp.OPEN_DIRECTORY, clean, modes.S_ISDIR)
         try:
-            return await anyio.to_thread.run_sync(_list_directory, fd, clean, limit)
+            with our_errors():
+                return await anyio.to_thread.run_sync(_list_directory, fd, clean, limit)
         finally:
             os.close(fd)
 
     async def read(
         self, path: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a regular file."""
         clean = parse_path(path)
-        reply, fd = await self._ask(FilesOp.OPEN, clean)
+        _check_number("offset", offset, _MOST_BYTES)
+        if length is not None:
+            _check_number("length", length, _MOST_BYTES)
+        fd = await self._open(FilesOp.OPEN, clean, modes.S_ISREG)
         try:
-            end = reply.size if length is None else min(reply.size, offset + length)
+            size = os.fstat(fd).st_size
+            end = size if length is None else min(size, offset + length)
             while offset < end:
-                data = await _read_at(fd, min(_CHUNK, end - offset), offset)
+                with self._owner.call():
+                    data = await _read_at(fd, min(_CHUNK, end - offset), offset)
                 if not data:
                     return
                 offset += len(data)
@@ -85,11 +106,16 @@ class NamespaceWorkspace:
     ) -> FileInfo:
         """Replace a file as a whole, parents made."""
         clean = _changeable(path)
+        _check_number("mode", mode, 0o7777)
         if isinstance(data, bytes | bytearray | memoryview):
             if len(data) <= _INLINE_BYTES:
-                reply, _fd = await self._ask(FilesOp.WRITE, clean, data=bytes(data), mode=mode)
+                reply = await self._ask(FilesOp.WRITE, clean, data=bytes(data), mode=mode)
                 return _file_info(clean, reply)
             data = _pieces(bytes(data))
+        if not isinstance(data, AsyncIterator):
+            raise InvalidRequest(
+                f"a file takes bytes or an iterator of bytes, not {type(data).__name__}"
+            )
         return _file_info(clean, await self._write_stream(clean, data, mode))
 
     async def make_dir(self, path: str) -> None:
@@ -115,48 +141,81 @@ class NamespaceWorkspace:
             self._server = None
 
     async def _ask(
-        self, op: FilesOp, path: str, *, target: str = "", data: bytes = b"", mode: int = 0, flags: int = 0
-    ) -> tuple[FilesReply, int]:
-        """Ask the file server; a server that was killed from inside is replaced once."""
+        self,
+        op: FilesOp,
+        path: str,
+        *,
+        target: str = "",
+        data: bytes = b"",
+        mode: int = 0,
+        flags: int = 0,
+    ) -> FilesReply:
+        """Ask the file server for something that it answers without a descriptor."""
         request = _request(op, path, target, data, mode, flags)
+        with self._owner.call():
+            reply, fds = await self._exchange(request, path)
+        channel.close_all(fds)
+        _check(reply, path)
+        return reply
+
+    async def _open(self, op: FilesOp, path: str, is_kind: Callable[[int], bool]) -> int:
+        """Return a descriptor from the file server; what it is, the host sees for itself."""
+        with self._owner.call():
+            reply, fds = await self._exchange(_request(op, path, "", b"", 0, 0), path)
+        if reply.error:
+            channel.close_all(fds)
+        _check(reply, path)
+        return channel.the_one(fds, is_kind)
+
+    async def _exchange(self, request: bytes, path: str) -> tuple[FilesReply, Sequence[int]]:
+        """Send a request and return the answer; a server that was killed from inside is replaced once."""
         async with self._turn:
             for last_try in (False, True):
                 if self._server is None:
-                    self._server = self._connect()
+                    self._server = self._owner.open_files()
                 try:
                     with anyio.fail_after(_SECONDS):
-                        reply, fd = await _exchange(self._server, request)
-                    break
+                        return await _exchange(self._server, request)
                 except (OSError, anyio.ClosedResourceError, TimeoutError) as error:
                     self.close()
                     if last_try or isinstance(error, TimeoutError):
-                        raise Unavailable(f"the sandbox did not answer for {path!r}; try again") from error
+                        raise Unavailable(
+                            f"the sandbox did not answer for {path!r}; try again"
+                        ) from error
                 except BaseException:
                     # A reply that nobody waits for any more would be taken for the next one's.
                     self.close()
                     raise
-        _check(reply, path)
-        return reply, fd
+        raise AssertionError("the last try returns or raises")
 
     async def _write_stream(self, path: str, data: AsyncIterator[bytes], mode: int) -> FilesReply:
-        request = _request(FilesOp.WRITE, path, "", b"", mode, FilesFlag.FROM_DESCRIPTOR, self._max_file_bytes)
-        async with self._own_server() as server:
-            with _Pipe() as pipe:
-                await _send(server, request, [pipe.read_end])
-                pipe.close_read_end()
-                whole = await _feed(pipe.write_end, data)
-            if whole:
-                with suppress(OSError):
-                    await _send(server, b"y", [])
-            with anyio.fail_after(_SECONDS):
-                reply, _fds = await _receive(server)
+        request = _request(
+            FilesOp.WRITE, path, "", b"", mode, FilesFlag.FROM_DESCRIPTOR, self._max_file_bytes
+        )
+        with self._owner.call():
+            async with self._own_server() as server:
+                with _Pipe() as pipe:
+                    await _send(server, request, [pipe.read_end])
+                    pipe.close_read_end()
+                    try:
+                        whole = await _feed(pipe.write_end, data)
+                    except BaseException:
+                        pipe.close_write_end()
+                        await _give_up(server)
+                        raise
+                if whole:
+                    with suppress(OSError):
+                        await _send(server, b"y", [])
+                with anyio.fail_after(_SECONDS):
+                    reply, fds = await _receive(server)
+        channel.close_all(fds)
         _check(reply, path)
         return reply
 
     @asynccontextmanager
     async def _own_server(self) -> AsyncIterator[socket.socket]:
         """A file server for one long transfer, so that others do not wait for it."""
-        server = self._connect()
+        server = self._owner.open_files()
         try:
             yield server
         except (OSError, TimeoutError) as error:
@@ -177,7 +236,7 @@ class _Pipe:
         with suppress(OSError):  # more than an ordinary user may have; the usual size works, too
             fcntl.fcntl(self.write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
 
-    def __enter__(self) -> _Pipe:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -198,6 +257,8 @@ class _Pipe:
 async def _feed(fd: int, data: AsyncIterator[bytes]) -> bool:
     """Write all pieces; False if the other side stopped reading, which has its reason ready."""
     async for piece in data:
+        if not isinstance(piece, bytes | bytearray | memoryview):
+            raise InvalidRequest(f"a file takes pieces of bytes, not {type(piece).__name__}")
         view = memoryview(piece)
         while view:
             try:
@@ -210,16 +271,22 @@ async def _feed(fd: int, data: AsyncIterator[bytes]) -> bool:
     return True
 
 
+async def _give_up(server: socket.socket) -> None:
+    """Have the file server remove what it has of a file, and wait for that."""
+    with anyio.move_on_after(_GIVE_UP_SECONDS, shield=True), suppress(OSError):
+        await _send(server, b"n", [])
+        _reply, fds = await _receive(server)
+        channel.close_all(fds)
+
+
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:
     for start in range(0, len(data), _CHUNK):
         yield data[start : start + _CHUNK]
 
 
-async def _exchange(server: socket.socket, request: bytes) -> tuple[FilesReply, int]:
+async def _exchange(server: socket.socket, request: bytes) -> tuple[FilesReply, list[int]]:
     await _send(server, request, [])
-    reply, fds = await _receive(server)
-    channel.close_all(fds[1:])
-    return reply, fds[0] if fds else -1
+    return await _receive(server)
 
 
 async def _send(server: socket.socket, message: bytes, fds: Sequence[int]) -> None:
@@ -228,6 +295,8 @@ async def _send(server: socket.socket, message: bytes, fds: Sequence[int]) -> No
             return channel.send(server, message, fds)
         except BlockingIOError:
             await anyio.wait_writable(server)
+        except ConnectionError:
+            return  # Why, it may have said: that or the end is what is received next.
 
 
 async def _receive(server: socket.socket) -> tuple[FilesReply, list[int]]:
@@ -261,8 +330,15 @@ def _request(
 def _changeable(path: str) -> str:
     clean = parse_path(path)
     if clean == ".":
-        raise InvalidRequest("the workspace itself cannot be written, removed or renamed; name a file in it")
+        raise InvalidRequest(
+            "the workspace itself cannot be written, removed or renamed; name a file in it"
+        )
     return clean
+
+
+def _check_number(name: str, value: object, most: int) -> None:
+    if type(value) is not int or not 0 <= value <= most:
+        raise InvalidRequest(f"{name} {value!r} has to be a number from 0 to {most}")
 
 
 async def _read_at(fd: int, length: int, offset: int) -> bytes:
@@ -285,7 +361,9 @@ def _list_directory(fd: int, path: str, limit: int) -> list[FileInfo]:
                 )
             with suppress(FileNotFoundError):
                 facts = entry.stat(follow_symlinks=False)
-                files.append(_info(prefix + entry.name, facts.st_mode, facts.st_size, facts.st_mtime))
+                files.append(
+                    _info(prefix + entry.name, facts.st_mode, facts.st_size, facts.st_mtime)
+                )
     return sorted(files, key=lambda each: each.path)
 
 
@@ -294,7 +372,9 @@ def _file_info(path: str, reply: FilesReply) -> FileInfo:
 
 
 def _info(path: str, mode: int, size: int, modified: float) -> FileInfo:
-    return FileInfo(path, _KINDS.get(modes.S_IFMT(mode), FileKind.OTHER), size, modes.S_IMODE(mode), modified)
+    return FileInfo(
+        path, _KINDS.get(modes.S_IFMT(mode), FileKind.OTHER), size, modes.S_IMODE(mode), modified
+    )
 
 
 _KINDS = {
@@ -309,7 +389,10 @@ _ERRORS: dict[int, tuple[type[AtollError], str]] = {
     errno.EISDIR: (InvalidRequest, "{path!r} is a directory; list it, or remove it with recursive"),
     errno.ENOTDIR: (InvalidRequest, "a part of {path!r} is a file, not a directory"),
     errno.EEXIST: (InvalidRequest, "{path!r} exists already as something else"),
-    errno.ENXIO: (InvalidRequest, "{path!r} is a pipe, socket or device; only regular files can be read"),
+    errno.ENXIO: (
+        InvalidRequest,
+        "{path!r} is a pipe, socket or device; only regular files can be read",
+    ),
     errno.ENOTEMPTY: (InvalidRequest, "directory {path!r} is not empty; remove it with recursive"),
     errno.EXDEV: (InvalidRequest, "{path!r} leads out of the workspace, or to another mount in it"),
     errno.ELOOP: (InvalidRequest, "{path!r} goes through links that lead nowhere"),
@@ -318,10 +401,23 @@ _ERRORS: dict[int, tuple[type[AtollError], str]] = {
     errno.EACCES: (Forbidden, "{path!r} has a mode that keeps its owner out; change it with chmod"),
     errno.EPERM: (Forbidden, "{path!r} may not be changed"),
     errno.EROFS: (Forbidden, "{path!r} is on a read-only mount"),
-    errno.ENOSPC: (LimitExceeded, "the workspace is full; remove files, or create it with more workspace_bytes"),
-    errno.EDQUOT: (LimitExceeded, "the workspace is full; remove files, or create it with more workspace_bytes"),
-    errno.EFBIG: (LimitExceeded, "{path!r} would be larger than a file may be; split it, or raise file_bytes"),
+    errno.ENOSPC: (
+        LimitExceeded,
+        "the workspace is full; remove files, or create it with more workspace_bytes",
+    ),
+    errno.EDQUOT: (
+        LimitExceeded,
+        "the workspace is full; remove files, or create it with more workspace_bytes",
+    ),
+    errno.EFBIG: (
+        LimitExceeded,
+        "{path!r} would be larger than a file may be; split it, or raise file_bytes",
+    ),
     errno.ENOMEM: (LimitExceeded, "the sandbox has no memory left for {path!r}; free some"),
+    errno.EAGAIN: (
+        LimitExceeded,
+        "the sandbox has no room for the process that reaches {path!r}; end some of its processes",
+    ),
     errno.EBUSY: (Conflict, "{path!r} is in use, or being filled as fast as it is emptied"),
     errno.ECANCELED: (Unavailable, "{path!r} was not sent whole; nothing was changed"),
 }

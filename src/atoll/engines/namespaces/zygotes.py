@@ -30,6 +30,10 @@ from atoll.errors import InvalidRequest, Unavailable, Unsupported
 _SECONDS = 10.0
 
 
+class ZygoteEnded(Unavailable):
+    """A zygote died under a request; the next one gets a new zygote."""
+
+
 class Keeper:
     """The process that keeps what privilege there is; it ends with this one."""
 
@@ -38,8 +42,12 @@ class Keeper:
         ours, theirs = channel.socket_pair()
         ours.settimeout(_SECONDS)
         self._channel = ours
-        with theirs:
-            self._process = _start(program, theirs, rootless=rootless)
+        try:
+            with theirs:
+                self._process = _start(program, theirs, rootless=rootless)
+        except BaseException:
+            ours.close()
+            raise
         try:
             _check(channel.receive_only(ours, StepReply))
         except BaseException:
@@ -51,12 +59,16 @@ class Keeper:
         ours, theirs = channel.socket_pair()
         plan = channel.sealed_memory("plan", b"".join(bytes(entry) for entry in template.plan))
         request = KeeperRequest(
-            op=KeeperOp.JAIL, uid=uid, plan_entries=len(template.plan), failpoint=failpoint, omit=omit
+            op=KeeperOp.JAIL,
+            uid=uid,
+            plan_entries=len(template.plan),
+            failpoint=failpoint,
+            omit=omit,
         )
         try:
             with theirs:
                 reply = self._ask(request, [plan, theirs.fileno()])[0]
-            return Jail(ours, reply.pid)
+            return Jail(ours, reply.pid, template)
         except BaseException:
             ours.close()
             raise
@@ -65,7 +77,9 @@ class Keeper:
 
     def open_mount(self, path: str, *, writable: bool, uid: int) -> int:
         """Return a detached mount of a host directory whose owner appears as `uid`."""
-        request = KeeperRequest(op=KeeperOp.MOUNT, writable=writable, uid=uid, path=os.fsencode(path))
+        request = KeeperRequest(
+            op=KeeperOp.MOUNT, writable=writable, uid=uid, path=os.fsencode(path)
+        )
         try:
             return self._ask(request, [])[1][0]
         except Unavailable as error:
@@ -77,7 +91,7 @@ class Keeper:
             if number == 22:
                 raise Unsupported(
                     f"the file system of {path!r} cannot be shown under another owner;"
-                    " put the directory on ext4, xfs, btrfs or tmpfs",
+                    " put the directory on ext4, xfs or btrfs",
                     path=path,
                 ) from error
             raise
@@ -101,16 +115,19 @@ class Keeper:
                 channel.send(self._channel, request, fds)
                 reply, passed = channel.receive(self._channel, StepReply)
             except OSError as error:
-                raise Unavailable(f"the keeper does not answer: {error.strerror}; open the engine anew") from error
+                raise Unavailable(
+                    f"the keeper does not answer: {error.strerror}; open the engine anew"
+                ) from error
         return _check(reply), passed
 
 
 class Jail:
     """A jail and, in it, the zygote that makes sandboxes; a zygote that died is replaced."""
 
-    def __init__(self, control: socket.socket, pid: int) -> None:
+    def __init__(self, control: socket.socket, pid: int, template: Template) -> None:
         control.settimeout(_SECONDS)
         self.pid = pid
+        self.template = template
         self._control = control
         self._lock = threading.Lock()
         self._zygote: socket.socket | None = None
@@ -135,7 +152,9 @@ class Jail:
         except OSError as error:
             self._drop_zygote()
             self._lock.release()
-            raise Unavailable(f"no zygote could be started: {error.strerror or error}; try again") from error
+            raise Unavailable(
+                f"no zygote could be started: {error.strerror or error}; try again"
+            ) from error
         except BaseException:
             self._lock.release()
             raise
@@ -160,24 +179,31 @@ class Jail:
         self._drop_zygote()
         ours, theirs = channel.socket_pair()
         ours.settimeout(_SECONDS)
-        with theirs:
-            channel.send(self._control, JailMessage(op=JailOp.ZYGOTE), [theirs.fileno(), self._filter])
         try:
+            with theirs:
+                self._ask_for_zygote(theirs)
             self._await_zygote()
+            _check(channel.receive_only(ours, StepReply))
         except BaseException:
             ours.close()
             raise
         self._zygote = ours
         return ours
 
+    def _ask_for_zygote(self, theirs: socket.socket) -> None:
+        request = JailMessage(op=JailOp.ZYGOTE, interpreter=self.template.interpreter)
+        try:
+            channel.send(self._control, request, [theirs.fileno(), self._filter])
+        except ConnectionError as error:
+            raise Unavailable("the jail ended; open the engine anew") from error
+
     def _await_zygote(self) -> None:
         while True:
             message = channel.receive_only(self._control, JailMessage)
             if message is None:
                 raise Unavailable("the jail ended; open the engine anew")
-            if message.op == JailOp.ZYGOTE and message.pid <= 0:
-                raise Unavailable("the jail cannot start a zygote; try again when the machine has room")
             if message.op == JailOp.ZYGOTE:
+                _check(StepReply(step=Step.ZYGOTE_START, error=max(0, -message.pid)))
                 return
 
     def _drop_zygote(self) -> None:
@@ -204,6 +230,8 @@ class PendingSpawn:
             raise Unavailable(f"the zygote does not answer: {error.strerror}; try again") from error
         finally:
             self._end(broken=broken)
+        if reply is None:
+            raise ZygoteEnded("the zygote ended while it made a sandbox; try again")
         _check(reply)
 
     def abandon(self) -> None:
@@ -244,7 +272,9 @@ def _start(program: Path, control: socket.socket, *, rootless: bool) -> subproce
 
 def _check(reply: StepReply | None) -> StepReply:
     if reply is None:
-        raise Unavailable("set-up ended without an answer; `atoll doctor` shows what this machine lacks")
+        raise Unavailable(
+            "set-up ended without an answer; `atoll doctor` shows what this machine lacks"
+        )
     if reply.error:
         step = Step(reply.step).name.lower()
         raise Unavailable(
@@ -259,5 +289,3 @@ def _has_ended(zygote: socket.socket) -> bool:
     poll = select.poll()
     poll.register(zygote, select.POLLIN)
     return bool(poll.poll(0))
-
-

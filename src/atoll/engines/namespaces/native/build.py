@@ -1,7 +1,8 @@
 """Builds the native parts with the system's C compiler. Standard library only.
 
-Two programs come out: `keeper`, which runs on the host and makes sandboxes, and `init`, which is static and
-runs inside. Neither knows CPython, so one build serves every Python version.
+Out come `keeper`, which runs on the host and makes sandboxes, `init`, which is static and runs inside, and
+`spawn.so`, by which an interpreter does what the keeper's own zygote does. None knows CPython, so one build serves
+every Python version.
 """
 
 from __future__ import annotations
@@ -17,10 +18,19 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HOST_SOURCES = ("keeper.c", "jail.c", "spawn.c")
+LIBRARY_SOURCES = ("spawn.c",)
 GUEST_SOURCES = ("init.c", "supervisor.c", "files.c")
 
 _WARNINGS = ("-Wall", "-Wextra", "-Werror", "-std=gnu11")
-_HOST_FLAGS = ("-O2", "-fPIE", "-pie", "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong", "-Wl,-z,relro,-z,now")
+_HOST_FLAGS = (
+    "-O2",
+    "-fPIE",
+    "-pie",
+    "-D_FORTIFY_SOURCE=2",
+    "-fstack-protector-strong",
+    "-Wl,-z,relro,-z,now",
+)
+_LIBRARY_FLAGS = ("-O2", "-fPIC", "-shared", "-fstack-protector-strong", "-Wl,-z,relro,-z,now")
 _GUEST_FLAGS = (
     "-Os", "-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-pie", "-no-pie",
     "-fno-asynchronous-unwind-tables", "-fno-tree-loop-distribute-patterns", "-Wl,--build-id=none", "-s",
@@ -28,7 +38,7 @@ _GUEST_FLAGS = (
 
 
 def build(out: Path, *defines: str) -> None:
-    """Compile both programs into `out`, replacing older ones at once."""
+    """Compile everything into `out`, replacing older ones at once."""
     compiler = find_compiler()
     out.mkdir(parents=True, exist_ok=True)
     macros = [f"-D{name}" for name in defines]
@@ -38,6 +48,7 @@ def build(out: Path, *defines: str) -> None:
         includes = [f"-I{scratch}", f"-I{HERE}"]
         for name, flags, sources in (
             ("keeper", _HOST_FLAGS, HOST_SOURCES),
+            ("spawn.so", _LIBRARY_FLAGS, LIBRARY_SOURCES),
             ("init", _GUEST_FLAGS, GUEST_SOURCES),
         ):
             paths = [str(HERE / source) for source in sources]

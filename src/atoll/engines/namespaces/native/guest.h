@@ -7,8 +7,12 @@
 
 _Noreturn void leave(int code);
 
-/* Runs one command and watches over all that it starts. Descriptors: control, payload, standard streams. */
+/* Runs one command and watches over all that it starts. Descriptors: control, payload,
+ * where a failed start is told, and, unless it gets a terminal, standard streams. */
 _Noreturn void supervise(const int *fds, int count);
+
+/* The same for a kernel that was forked already. */
+_Noreturn void supervise_kernel(int control_socket, int pid);
 
 /* Serves file requests on `control` until it ends. */
 _Noreturn void serve_files(int control);

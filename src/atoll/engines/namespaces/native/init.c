@@ -10,12 +10,14 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/landlock.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 
 #include "guest.h"
@@ -43,7 +45,14 @@ static void block_signals(void)
     sys(SYS_rt_sigprocmask, SIG_BLOCK, &all, 0, sizeof all);
 }
 
-static void kill_everything(void) { sys(SYS_kill, -1, SIGKILL); }
+/* All supervisors go as well, and are forgotten at once: when their ends are noticed later, nobody who was started
+ * since is to be killed for them. */
+static void kill_everything(void)
+{
+    sys(SYS_kill, -1, SIGKILL);
+    for (int i = 0; i < MOST_SUPERVISORS; i++)
+        supervisors[i] = 0;
+}
 
 static int *supervisor_slot(int pid)
 {
@@ -69,10 +78,13 @@ static void reap(void)
 static void refuse(const struct init_request *request, int socket, long error)
 {
     struct step_reply reply = {.error = (int32_t)-error};
+    struct files_reply no_files = {.error = (int32_t)-error};
     struct supervisor_report report = {
         .event = SUPERVISOR_EVENT_FAILED, .pid = START_STAGE_FORK, .status = (int32_t)-error};
     if (request->op == INIT_OP_RUN)
         send_message(socket, &report, sizeof report, -1);
+    else if (request->op == INIT_OP_FILES)
+        send_message(socket, &no_files, sizeof no_files, -1);
     else
         send_message(socket, &reply, sizeof reply, -1);
 }
@@ -166,24 +178,69 @@ static void answer(void)
     close_fds(fds, count);
 }
 
-static void say_hello(void)
+/* While it still owns its files in /proc: afterwards their modes alone would keep it out. */
+static int32_t try_to_write_proc(void)
 {
-    struct init_hello hello = {.version = ATOLL_VERSION};
+    long fd = sys(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return (int32_t)-fd;
+    sys(SYS_close, fd);
+    return 0;
+}
+
+static int32_t read_number(const char *path)
+{
+    char text[16] = {0};
+    long fd = sys(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    long length = fd < 0 ? fd : sys(SYS_read, fd, text, sizeof text - 1);
+    sys(SYS_close, fd);
+    int32_t number = length > 0 ? 0 : -1;
+    for (const char *at = text; *at >= '0' && *at <= '9'; at++)
+        number = number * 10 + *at - '0';
+    return number;
+}
+
+static void say_hello(int32_t proc_write)
+{
+    struct init_hello hello = {.version = ATOLL_VERSION, .proc_write = proc_write};
+    struct utsname names;
     hello.probe = (int32_t)-sys(ATOLL_PROBE_CALL);
     hello.io_uring = (int32_t)-sys(SYS_io_uring_setup, 0, 0);
     hello.dumpable = (int32_t)sys(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
+    hello.securebits = (int32_t)sys(SYS_prctl, PR_GET_SECUREBITS, 0, 0, 0, 0);
+    hello.user_namespaces = read_number("/proc/sys/user/max_user_namespaces");
+    hello.landlock = (int32_t)sys(SYS_landlock_create_ruleset, 0, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    if (!sys(SYS_uname, &names))
+        for (size_t i = 0; i < sizeof hello.hostname - 1 && names.nodename[i]; i++)
+            hello.hostname[i] = names.nodename[i];
     send_message(CONTROL, &hello, sizeof hello, -1);
 }
 
-static _Noreturn __attribute__((used)) void guest_main(void)
+static int parse_number(const char *text)
 {
+    int number = 0;
+    while (*text >= '0' && *text <= '9')
+        number = number * 10 + *text++ - '0';
+    return number;
+}
+
+/* Started as "init" with the number of a supervisor that is there already, or 0; or as "supervisor" with the
+ * number of the kernel to watch over. */
+static _Noreturn __attribute__((used)) void guest_main(const long *start)
+{
+    const char *role = (const char *)start[1];
+    int pid = start[0] > 1 ? parse_number((const char *)start[2]) : 0;
     block_signals();
+    int32_t proc_write = try_to_write_proc();
 #ifndef ATOLL_DUMPABLE_INIT /* a testing build shows that it matters */
     sys(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 #endif
+    if (role[0] == 's')
+        supervise_kernel(CONTROL, pid);
+    supervisors[0] = pid;
     int children = watch_children();
     sys(SYS_fcntl, CONTROL, F_SETFD, FD_CLOEXEC);
-    say_hello();
+    say_hello(proc_write);
     struct pollfd watched[] = {{.fd = CONTROL, .events = POLLIN}, {.fd = children, .events = POLLIN}};
     for (;;) {
         sys(SYS_ppoll, watched, 2, 0, 0, 0);
@@ -197,9 +254,9 @@ static _Noreturn __attribute__((used)) void guest_main(void)
 }
 
 #if defined(__x86_64__)
-__asm__(".globl _start\n_start:\n\txor %ebp, %ebp\n\tand $-16, %rsp\n\tcall guest_main\n\thlt\n");
+__asm__(".globl _start\n_start:\n\tmov %rsp, %rdi\n\txor %ebp, %ebp\n\tand $-16, %rsp\n\tcall guest_main\n\thlt\n");
 #else
-__asm__(".globl _start\n_start:\n\tmov x29, #0\n\tmov x30, #0\n\tb guest_main\n");
+__asm__(".globl _start\n_start:\n\tmov x0, sp\n\tmov x29, #0\n\tmov x30, #0\n\tb guest_main\n");
 #endif
 
 /* The compiler calls these for struct copies and zeroing. */

@@ -264,52 +264,81 @@ long enter_jail(const struct keeper_request *request, const struct plan_entry *p
     return 0;
 }
 
-static pid_t start_zygote(int control, int filter, int jail_control, int signals)
+/* Turns into the template's interpreter, which loads the spawn path as a library and serves as this one would.
+ * The file's lines are its environment; nothing else of the host's reaches it. */
+static _Noreturn void exec_interpreter(int control, int filter)
 {
-    pid_t pid = fork();
-    if (pid)
-        return pid;
-    close(jail_control);
-    close(signals);
-    serve_zygote(control, filter);
+    static char text[8192];
+    char *environment[64] = {0};
+    char *arguments[] = {"python3", "-I", "-B", "/.atoll/zygote.py", 0};
+    int fd = open("/.atoll/environment", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    int count = 0;
+    for (char *line = length > 0 ? strtok(text, "\n") : 0; line && count < 63; line = strtok(0, "\n"))
+        environment[count++] = line;
+    /* Above the two, so that neither is overwritten before it is moved. */
+    control = fcntl(control, F_DUPFD, 10);
+    filter = fcntl(filter, F_DUPFD, 10);
+    if (dup2(control, 3) != 3 || dup2(filter, 4) != 4 || close_range(5, ~0U, 0))
+        _exit(1);
+    execve("/.atoll/python", arguments, environment);
+    _exit(1);
 }
 
-static void reap(int control, const pid_t *zygotes, int count)
+static const struct keeper_request *made_from;
+static int jail_control, signals;
+
+/* Returns the pid, or -errno. */
+static long start_zygote(int control, int filter, int interpreter)
+{
+    long pid = step_fails(made_from, STEP_ZYGOTE_START) ? -EIO : last_error(fork());
+    if (pid)
+        return pid;
+    if (interpreter)
+        exec_interpreter(control, filter);
+    close(jail_control);
+    close(signals);
+    serve_zygote(control, filter, made_from);
+}
+
+static void reap(const pid_t *zygotes, int count)
 {
     struct jail_message ended = {.op = JAIL_OP_ZYGOTE_ENDED};
     while ((ended.pid = waitpid(-1, &ended.status, WNOHANG)) > 0)
         for (int i = 0; i < count; i++)
             if (zygotes[i] == ended.pid)
-                send_message(control, &ended, sizeof ended, -1);
+                send_message(jail_control, &ended, sizeof ended, -1);
 }
 
 #define ZYGOTES 64
 
-static void answer(int control, int signals, pid_t *zygotes, int *next)
+static void answer(pid_t *zygotes, int *next)
 {
     struct jail_message message;
     int fds[PASSING_MOST], count;
-    long length = receive_message(control, &message, sizeof message, fds, &count);
+    long length = receive_message(jail_control, &message, sizeof message, fds, &count);
     if (length <= 0)
         _exit(0); /* nobody owns this jail any more: its whole pid namespace ends with us */
-    pid_t pid = -1;
+    long pid = -EPROTO;
     if (length == sizeof message && message.op == JAIL_OP_ZYGOTE && count == 2)
-        pid = start_zygote(fds[0], fds[1], control, signals);
-    zygotes[(*next)++ % ZYGOTES] = pid;
+        pid = start_zygote(fds[0], fds[1], (int)message.interpreter);
+    zygotes[(*next)++ % ZYGOTES] = (pid_t)pid;
     for (int i = 0; i < count; i++)
         close(fds[i]);
-    message.pid = pid;
-    send_message(control, &message, sizeof message, -1);
+    message.pid = (int32_t)pid;
+    send_message(jail_control, &message, sizeof message, -1);
 }
 
-_Noreturn void serve_jail(int control)
+_Noreturn void serve_jail(int control, const struct keeper_request *request)
 {
     static pid_t zygotes[ZYGOTES];
     int next = 0;
     sigset_t set;
     sigfillset(&set);
     sigprocmask(SIG_BLOCK, &set, 0);
-    int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    made_from = request;
+    jail_control = control;
+    signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     struct pollfd watched[] = {{.fd = control, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
     for (;;) {
         if (poll(watched, 2, -1) < 0)
@@ -317,8 +346,8 @@ _Noreturn void serve_jail(int control)
         struct signalfd_siginfo info;
         while (read(signals, &info, sizeof info) == sizeof info)
             continue;
-        reap(control, zygotes, ZYGOTES);
+        reap(zygotes, ZYGOTES);
         if (watched[0].revents)
-            answer(control, signals, zygotes, &next);
+            answer(zygotes, &next);
     }
 }

@@ -8,4 +8,4 @@
 long enter_jail(const struct keeper_request *request, const struct plan_entry *plan, int count, int *failed);
 
 /* Serves as the jail's pid 1: starts zygotes on request, reaps, ends with its control socket. */
-_Noreturn void serve_jail(int control);
+_Noreturn void serve_jail(int control, const struct keeper_request *request);

@@ -89,7 +89,7 @@ static _Noreturn void jail_main(const struct keeper_request *request, const stru
     if (dup2(control, CONTROL) < 0 || close_range(CONTROL + 1, ~0U, 0))
         _exit(1);
     fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
-    serve_jail(CONTROL);
+    serve_jail(CONTROL, request);
 }
 
 static struct step_reply make_jail(const struct keeper_request *request, int plan_fd, int control)

@@ -5,6 +5,7 @@
  * privilege, and turns into the static init. If a step fails, nothing of the user's has run yet. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -40,13 +41,23 @@ static struct spawn_request request;
 static int passed[PASSING_MOST];
 static int passed_count;
 static struct sock_fprog filter_program;
-static int failed_step;
-static long failed_error;
+/* Volatile: the child writes them while the parent waits in a call, which the compiler cannot know. */
+static volatile int failed_step;
+static volatile long failed_error;
 static char stack[STACK_BYTES] __attribute__((aligned(64)));
+static char supervisor_stack[STACK_BYTES] __attribute__((aligned(64)));
+static int supervisor_pid;
+
+/* An interpreter that serves gives these; the plain zygote has none and forks no kernels. */
+static pid_t (*fork_quietly)(void);
+static void *kernel_context[5];
 
 static int boot_socket(void) { return passed[0]; }
 static const int *cgroup_fds(void) { return passed + 1; }
 static const int *mount_fds(void) { return passed + 1 + request.cgroup_fds; }
+/* One that joins finds the mounts attached; it names them only for Landlock. */
+static uint32_t mount_count(void) { return request.flags & SPAWN_FLAG_JOIN ? 0 : request.mounts; }
+static const int *kernel_fds(void) { return mount_fds() + mount_count(); }
 static int self_mapped(void) { return !!(request.flags & SPAWN_FLAG_SELF_MAP); }
 
 static long write_text(const char *path, const char *text)
@@ -110,6 +121,16 @@ static long mount_proc(void)
 /* User namespaces hand out capabilities over fresh kernel objects: most local root exploits need one. */
 static long forbid_user_namespaces(void) { return write_text("/proc/sys/user/max_user_namespaces", "0"); }
 
+/* What sandboxes have of these counts for the user who makes them, too, up to the host's own limit: one that had
+ * them all would leave none to the others. */
+static long limit_watches(void)
+{
+    long outcome = write_text("/proc/sys/user/max_inotify_instances", "16");
+    if (!outcome)
+        outcome = write_text("/proc/sys/user/max_inotify_watches", "8192");
+    return outcome == -ENOENT ? 0 : outcome; /* a kernel without them */
+}
+
 static long mask(const char *path, const char *with)
 {
     long outcome = sys(SYS_mount, with, path, 0, MS_BIND, 0);
@@ -118,17 +139,8 @@ static long mask(const char *path, const char *with)
 
 static long mask_proc(void)
 {
-    static const char *const files[] = {
-        "/proc/kcore",         "/proc/kmsg",         "/proc/kallsyms",   "/proc/keys",
-        "/proc/key-users",     "/proc/timer_list",   "/proc/slabinfo",   "/proc/vmallocinfo",
-        "/proc/kpagecount",    "/proc/kpageflags",   "/proc/kpagecgroup", "/proc/config.gz",
-        "/proc/diskstats",     "/proc/partitions",   "/proc/sched_debug", "/proc/latency_stats",
-        "/proc/sysrq-trigger", "/proc/timer_stats",  "/proc/cmdline",    "/proc/modules",
-    };
-    static const char *const directories[] = {
-        "/proc/acpi", "/proc/asound", "/proc/bus",  "/proc/driver",
-        "/proc/fs",   "/proc/irq",    "/proc/scsi",
-    };
+    static const char *const files[] = {ATOLL_MASKED_FILES};
+    static const char *const directories[] = {ATOLL_MASKED_DIRECTORIES};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         long outcome = mask(files[i], "/dev/null");
         if (outcome)
@@ -151,7 +163,13 @@ static long make_proc_sys_read_only(void)
                MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, 0);
 }
 
-static long set_hostname(void) { return sys(SYS_sethostname, request.hostname, text_length(request.hostname)); }
+/* The domain as well: a new namespace starts with the host's. */
+static long set_hostname(void)
+{
+    static const char no_domain[] = "(none)";
+    long outcome = sys(SYS_sethostname, request.hostname, text_length(request.hostname));
+    return outcome ? outcome : sys(SYS_setdomainname, no_domain, text_length(no_domain));
+}
 
 static long limit(int resource, uint64_t value)
 {
@@ -159,6 +177,16 @@ static long limit(int resource, uint64_t value)
         uint64_t soft, hard;
     } limits = {value, value};
     return sys(SYS_prlimit64, 0, resource, &limits, 0);
+}
+
+/* On a machine with little memory less than this may be allowed already, and nobody here could raise it. */
+static long limit_at_most(int resource, uint64_t most)
+{
+    struct {
+        uint64_t soft, hard;
+    } found;
+    long outcome = sys(SYS_prlimit64, 0, resource, 0, &found);
+    return outcome ? outcome : limit(resource, found.hard < most ? found.hard : most);
 }
 
 static long set_rlimits(void)
@@ -171,9 +199,9 @@ static long set_rlimits(void)
     if (!outcome)
         outcome = limit(RLIMIT_MEMLOCK, 65536);
     if (!outcome)
-        outcome = limit(RLIMIT_MSGQUEUE, 819200);
+        outcome = limit_at_most(RLIMIT_MSGQUEUE, 819200);
     if (!outcome)
-        outcome = limit(RLIMIT_SIGPENDING, 4096);
+        outcome = limit_at_most(RLIMIT_SIGPENDING, 4096);
     if (!outcome)
         outcome = limit(RLIMIT_RTPRIO, 0);
     if (!outcome)
@@ -228,6 +256,9 @@ static long attach_mount(int fd, const char *path)
 static long make_directories(const char *path)
 {
     char partial[ATOLL_MAX_TARGET];
+    /* The zygote's own id has no place in the sandbox's trees: they can only hold what the map knows. */
+    sys(SYS_setfsgid, SANDBOX_ID);
+    sys(SYS_setfsuid, SANDBOX_ID);
     for (size_t i = 0; path[i]; i++) {
         partial[i] = path[i];
         if (i && (path[i + 1] == '/' || !path[i + 1])) {
@@ -371,18 +402,6 @@ static long join_new_keyring(void)
     return outcome == -ENOSYS ? 0 : outcome < 0 ? outcome : 0; /* a kernel without keys has none to share */
 }
 
-static long keep_only_control(void)
-{
-    long outcome = 0;
-    if (boot_socket() != CONTROL_FD)
-        outcome = sys(SYS_dup3, boot_socket(), CONTROL_FD, 0);
-    else
-        outcome = sys(SYS_fcntl, CONTROL_FD, F_SETFD, 0);
-    if (outcome < 0)
-        return outcome;
-    return sys(SYS_close_range, CONTROL_FD + 1, ~0U, 0);
-}
-
 static void reset_signals(void)
 {
     struct {
@@ -394,18 +413,11 @@ static void reset_signals(void)
     sys(SYS_rt_sigaction, SIGCHLD, &standard, 0, sizeof standard.mask);
 }
 
-static long exec_init(void)
-{
-    static const char *const arguments[] = {"init", 0};
-    static const char *const environment[] = {0};
-    return sys(SYS_execve, "/.atoll/init", arguments, environment);
-}
-
-/* All steps in order. Returns -errno of the one named by failed_step; on success it does not return. */
-static long become_sandbox(void)
-{
+/* Everything that needs privileges, in order. Each answers -errno of the step named by failed_step. */
 #define DO(step, call) STEP(&request, &failed_step, STEP_##step, call)
-    reset_signals();
+
+static long prepare_sandbox(void)
+{
     DO(LOOPBACK, bring_up_loopback());
     DO(HELLO, say_hello());
     /* While the host writes the id map, everything that needs none: */
@@ -413,6 +425,7 @@ static long become_sandbox(void)
         DO(SELF_MAP, map_self());
     DO(PROC, mount_proc());
     DO(NO_USER_NAMESPACES, forbid_user_namespaces());
+    DO(RLIMITS, limit_watches());
     DO(PROC_MASKS, mask_proc());
     DO(PROC_READ_ONLY, make_proc_sys_read_only());
     DO(HOSTNAME, set_hostname());
@@ -430,6 +443,13 @@ static long become_sandbox(void)
     DO(MOUNTS, mount_others());
     DO(WORKING_DIRECTORY, sys(SYS_chdir, "/workspace"));
     DO(KEYRING, join_new_keyring());
+    return 0;
+}
+
+/* Gives up every privilege for good. Whatever runs in a sandbox has gone through this, or descends from
+ * something that has. */
+static long seal(void)
+{
     DO(GROUPS, drop_groups());
     DO(GROUP_ID, sys(SYS_setresgid, SANDBOX_ID, SANDBOX_ID, SANDBOX_ID));
     DO(USER_ID, sys(SYS_setresuid, SANDBOX_ID, SANDBOX_ID, SANDBOX_ID));
@@ -440,25 +460,133 @@ static long become_sandbox(void)
     DO(NO_NEW_PRIVILEGES, sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     DO(LANDLOCK, apply_landlock());
     DO(FILTER, apply_filter());
-    DO(DESCRIPTORS, keep_only_control());
-    DO(EXEC_INIT, exec_init());
-#undef DO
-    return -EIO;
+    return 0;
 }
 
-static int child_main(void *unused)
+static long keep_only(int fd)
+{
+    long outcome = fd != CONTROL_FD ? sys(SYS_dup3, fd, CONTROL_FD, 0) : sys(SYS_fcntl, fd, F_SETFD, 0);
+    return outcome < 0 ? outcome : sys(SYS_close_range, CONTROL_FD + 1, ~0U, 0);
+}
+
+static long exec_init(const char *role, int pid)
+{
+    char number[24];
+    const char *arguments[] = {role, number, 0};
+    static const char *const environment[] = {0};
+    put_number(number, (uint64_t)pid);
+    return sys(SYS_execve, "/.atoll/init", arguments, environment);
+}
+
+/* The kernel's own half: a copy of the suspended interpreter, which goes on where it began to serve. */
+static _Noreturn void become_kernel(void)
+{
+    const int *fds = kernel_fds();
+    uint64_t none = 0;
+    if (request.flags & SPAWN_FLAG_JOIN)
+        raise_oom_score();
+    sys(SYS_setpgid, 0, 0);
+    long outcome = seal();
+    for (int stream = 0; stream < 3 && outcome >= 0; stream++)
+        outcome = sys(SYS_dup3, fds[2 + stream], stream, 0);
+    if (outcome >= 0)
+        outcome = keep_only(fds[1]);
+    if (outcome < 0)
+        sys(SYS_exit_group, ATOLL_KERNEL_FAILED + failed_step);
+    sys(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, sizeof none);
+    /* The user's code runs right here: there is nothing to hide, and it may look at itself. */
+    sys(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
+    __builtin_longjmp(kernel_context, 1);
+}
+
+static long become_supervisor(void)
+{
+    int pid = fork_quietly();
+    if (pid == 0)
+        become_kernel();
+    failed_step = STEP_KERNEL_FORK;
+    if (pid < 0)
+        return -EAGAIN;
+    long outcome = seal();
+    if (outcome < 0)
+        return outcome;
+    DO(SUPERVISOR, keep_only(kernel_fds()[0]));
+    return exec_init("supervisor", pid);
+}
+
+static int supervisor_main(void *unused)
 {
     (void)unused;
-    failed_error = become_sandbox();
+    failed_error = become_supervisor();
     sys(SYS_exit_group, 1);
     __builtin_unreachable();
 }
 
+static long clone_on(char *top, int (*function)(void *), uint64_t flags, int cgroup);
+
+/* Kernels have a supervisor like every command. It is born sharing this memory, forks the kernel from it, which
+ * is the only copy of page tables that is made, and becomes the static program. */
+static long fork_kernel(void)
+{
+    if (!(request.flags & SPAWN_FLAG_KERNEL))
+        return 0;
+    if (!fork_quietly)
+        return -ENOTSUP;
+    long pid = clone_on(supervisor_stack + STACK_BYTES, supervisor_main, CLONE_VM | CLONE_VFORK, -1);
+    supervisor_pid = pid > 0 ? (int)pid : 0;
+    return pid < 0 ? pid : failed_error;
+}
+
+/* On success it does not return. */
+static long become_sandbox(void)
+{
+    reset_signals();
+    long outcome = prepare_sandbox();
+    if (outcome < 0)
+        return outcome;
+    DO(KERNEL_FORK, fork_kernel());
+    outcome = seal();
+    if (outcome < 0)
+        return outcome;
+    DO(DESCRIPTORS, keep_only(boot_socket()));
+    DO(EXEC_INIT, exec_init("init", supervisor_pid));
+    return -EIO;
+}
+
+/* The zygote's id owns the sandbox's user namespace, which gives it every right there. */
+static long enter_sandbox(void)
+{
+    int all = NAMESPACES | CLONE_NEWCGROUP;
+    return sys(SYS_setns, passed[0], all);
+}
+
+static long join_sandbox(void)
+{
+    reset_signals();
+    DO(CGROUP_ENTER, enter_cgroups());
+    DO(JOIN, enter_sandbox());
+    DO(RLIMITS, set_rlimits());
+    DO(WORKING_DIRECTORY, sys(SYS_chdir, "/workspace"));
+    DO(KEYRING, join_new_keyring());
+    DO(KERNEL_FORK, fork_kernel());
+    return 0;
+}
+#undef DO
+
+static int child_main(void *unused)
+{
+    (void)unused;
+    int joining = request.flags & SPAWN_FLAG_JOIN;
+    failed_error = joining ? join_sandbox() : become_sandbox();
+    sys(SYS_exit_group, failed_error ? 1 : 0);
+    __builtin_unreachable();
+}
+
 /* clone3 on a stack of its own: glibc has no wrapper that takes a cgroup. */
-static long clone_into(struct clone_args *arguments)
+static long clone3_on(struct clone_args *arguments, int (*main)(void *))
 {
 #if defined(__x86_64__)
-    register int (*function)(void *) __asm__("r12") = child_main;
+    register int (*function)(void *) __asm__("r12") = main;
     long result;
     __asm__ volatile("syscall\n\t"
                      "test %%rax, %%rax\n\t"
@@ -473,7 +601,7 @@ static long clone_into(struct clone_args *arguments)
                      : "rcx", "r11", "memory", "cc");
     return result;
 #else
-    register int (*function)(void *) __asm__("x9") = child_main;
+    register int (*function)(void *) __asm__("x9") = main;
     register long x8 __asm__("x8") = SYS_clone3;
     register long x0 __asm__("x0") = (long)arguments;
     register long x1 __asm__("x1") = sizeof *arguments;
@@ -489,26 +617,34 @@ static long clone_into(struct clone_args *arguments)
 #endif
 }
 
+static long clone_on(char *top, int (*function)(void *), uint64_t flags, int cgroup)
+{
+    struct clone_args arguments = {
+        .flags = flags,
+        .exit_signal = SIGCHLD,
+        .stack = (uint64_t)(uintptr_t)(top - STACK_BYTES),
+        .stack_size = STACK_BYTES,
+    };
+    if (cgroup >= 0) {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = (uint64_t)cgroup;
+    }
+    return clone3_on(&arguments, function);
+}
+
 static long clone_child(void)
 {
     STEP(&request, &failed_step, STEP_CLONE, 0);
-    struct clone_args arguments = {
-        .flags = NAMESPACES | CLONE_VM | CLONE_VFORK,
-        .exit_signal = SIGCHLD,
-        .stack = (uint64_t)(uintptr_t)stack,
-        .stack_size = sizeof stack,
-    };
-    if (request.flags & SPAWN_FLAG_CGROUP_INTO) {
-        arguments.flags |= CLONE_INTO_CGROUP;
-        arguments.cgroup = (uint64_t)cgroup_fds()[0];
-    }
-    return clone_into(&arguments);
+    uint64_t flags = CLONE_VM | CLONE_VFORK | (request.flags & SPAWN_FLAG_JOIN ? 0 : NAMESPACES);
+    int cgroup = request.flags & SPAWN_FLAG_CGROUP_INTO ? cgroup_fds()[0] : -1;
+    return clone_on(stack + STACK_BYTES, child_main, flags, cgroup);
 }
 
 static struct step_reply spawn(void)
 {
     failed_step = STEP_CLONE;
     failed_error = 0;
+    supervisor_pid = 0;
     long pid = clone_child();
     if (pid < 0)
         failed_error = pid;
@@ -519,26 +655,28 @@ static struct step_reply spawn(void)
 
 static int valid_request(long length)
 {
-    uint32_t expected = 1 + request.cgroup_fds + request.mounts;
+    uint32_t kernel = request.flags & SPAWN_FLAG_KERNEL ? ATOLL_KERNEL_FDS : 0;
+    uint32_t expected = 1 + request.cgroup_fds + mount_count() + kernel;
     return length == sizeof request && request.version == ATOLL_VERSION && request.cgroup_fds <= ATOLL_MAX_CGROUP_FDS &&
            request.mounts <= ATOLL_MAX_MOUNTS && (uint32_t)passed_count == expected;
 }
 
-static void load_filter(int fd)
+static long load_filter(int fd)
 {
     struct stat facts;
     if (fstat(fd, &facts) || facts.st_size == 0 || facts.st_size % sizeof(struct sock_filter))
-        sys(SYS_exit_group, STEP_ZYGOTE_FILTER);
+        return -EINVAL;
     filter_program.len = (unsigned short)(facts.st_size / sizeof(struct sock_filter));
     filter_program.filter = mmap(0, facts.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (filter_program.filter == MAP_FAILED)
-        sys(SYS_exit_group, STEP_ZYGOTE_FILTER);
+        return -errno;
     sys(SYS_close, fd);
+    return 0;
 }
 
-_Noreturn void serve_zygote(int control, int filter)
+/* Returns only in a kernel. */
+static void serve(int control)
 {
-    load_filter(filter);
     signal(SIGCHLD, SIG_IGN); /* sandboxes that end leave no zombie */
     for (;;) {
         long length = receive_message(control, &request, sizeof request, passed, &passed_count);
@@ -551,4 +689,51 @@ _Noreturn void serve_zygote(int control, int filter)
             sys(SYS_close, passed[i]);
         send_message(control, &reply, sizeof reply, -1);
     }
+}
+
+static void say_ready(int control, int step, long error)
+{
+    struct step_reply hello = {.step = step, .error = (int)-error};
+    send_message(control, &hello, sizeof hello, -1);
+    if (error)
+        sys(SYS_exit_group, 1);
+}
+
+static long start_zygote(int filter, const struct keeper_request *jail, int *failed)
+{
+    (void)jail; /* only a testing build looks at it */
+    STEP(jail, failed, STEP_ZYGOTE_FILTER, load_filter(filter));
+    *failed = STEP_NONE;
+    return 0;
+}
+
+_Noreturn void serve_zygote(int control, int filter, const struct keeper_request *jail)
+{
+    int step;
+    long error = start_zygote(filter, jail, &step);
+    say_ready(control, step, error);
+    serve(control);
+    __builtin_unreachable();
+}
+
+/* The restartable sequence that this thread's library registered does not survive the kernel's birth. */
+static void register_rseq(void)
+{
+    ptrdiff_t *offset = dlsym(RTLD_DEFAULT, "__rseq_offset");
+    unsigned *size = dlsym(RTLD_DEFAULT, "__rseq_size");
+    if (offset && size && *size)
+        sys(SYS_rseq, (char *)__builtin_thread_pointer() + *offset, 32, 0, 0x53053053);
+}
+
+int serve_interpreter(int control, int filter)
+{
+    long error = load_filter(filter);
+    fork_quietly = (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork");
+    if (!error && !fork_quietly)
+        error = -ENOSYS;
+    say_ready(control, error ? STEP_ZYGOTE_FILTER : STEP_NONE, error);
+    if (__builtin_setjmp(kernel_context) == 0)
+        serve(control);
+    register_rseq();
+    return CONTROL_FD;
 }

@@ -4,7 +4,11 @@
  *
  * Before GO an end of the control socket means that the start was given up: nothing runs. While the command
  * runs it means that nobody wants it any more: everything is killed. After its end, what the command
- * left behind in the background stays, and belongs to init. */
+ * left behind in the background stays, and belongs to init.
+ *
+ * The command can stop this process from its first moment on. So all that the host has to hear is said before that:
+ * the child waits until its pid is reported, and whether it became the program the host learns from the child alone,
+ * through a pipe that closes with the exec. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +23,7 @@
 
 #include "guest.h"
 
-#define MOST_STRINGS 65536
+#define MOST_STRINGS 262144 /* more than fit into what a command may take */
 #define KILL_SECONDS 1
 #define LEFT_ALIVE 9
 
@@ -150,9 +154,13 @@ struct start_failure {
     int stage, error;
 };
 
-static _Noreturn void run_command(const int *streams, int terminal, int failures)
+static _Noreturn void run_command(const int *streams, int terminal, int failures, const int *ready)
 {
     struct start_failure failure = {.stage = START_STAGE_EXEC};
+    char byte;
+    sys(SYS_close, ready[1]);
+    if (sys(SYS_read, ready[0], &byte, 1) != 1)
+        leave(127);
     if (terminal >= 0) {
         sys(SYS_setsid);
         sys(SYS_ioctl, terminal, TIOCSCTTY, 0);
@@ -175,31 +183,29 @@ static _Noreturn void run_command(const int *streams, int terminal, int failures
     leave(127);
 }
 
-/* Starts the command and tells the host how that went; returns only if it runs. */
-static void start_command(int *streams)
+/* Starts the command and tells the host its pid; `failures` is where the child tells the rest. */
+static void start_command(int *streams, int failures)
 {
-    int failures[2], master = -1;
+    int ready[2], master = -1;
     long terminal = -1;
     if (payload->flags & RUN_FLAG_TERMINAL && (terminal = open_terminal(&master)) < 0)
         fail(START_STAGE_TERMINAL, terminal);
-    long outcome = sys(SYS_pipe2, failures, O_CLOEXEC);
+    long outcome = sys(SYS_pipe2, ready, O_CLOEXEC);
     if (!outcome)
         outcome = sys(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (outcome == 0)
-        run_command(streams, (int)terminal, failures[1]);
+        run_command(streams, (int)terminal, failures, ready);
     if (outcome < 0)
         fail(START_STAGE_FORK, outcome);
     main_pid = (int)outcome;
-    sys(SYS_close, failures[1]);
-    struct start_failure failure;
-    if (sys(SYS_read, failures[0], &failure, sizeof failure) == sizeof failure)
-        fail(failure.stage, -failure.error);
-    sys(SYS_close, failures[0]);
+    sys(SYS_close, failures);
     report(SUPERVISOR_EVENT_STARTED, main_pid, 0, master);
     if (terminal >= 0)
         close_fds((int[]){master, (int)terminal}, 2);
     else
         close_fds(streams, 3);
+    sys(SYS_write, ready[1], "g", 1);
+    close_fds(ready, 2);
 }
 
 /* Returns whether there are children left. */
@@ -247,7 +253,8 @@ static void kill_children(void)
 static void kill_tree(void)
 {
     long deadline = seconds() + KILL_SECONDS + 1;
-    sys(SYS_kill, -main_pid, SIGKILL);
+    if (!main_ended) /* afterwards the number may be another's */
+        sys(SYS_kill, -main_pid, SIGKILL);
     while (reap()) {
         if (seconds() > deadline)
             leave(LEFT_ALIVE);
@@ -272,23 +279,8 @@ static void obey(void)
         sys(SYS_kill, -main_pid, request.signal);
 }
 
-_Noreturn void supervise(const int *fds, int count)
+static _Noreturn void watch(void)
 {
-    int streams[3] = {-1, -1, -1};
-    control = fds[0];
-    if (count != 2 && count != 5)
-        leave(1);
-    for (int i = 2; i < count; i++)
-        streams[i - 2] = fds[i];
-    sys(SYS_prctl, PR_SET_NAME, "supervisor", 0, 0, 0);
-    sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    sys(SYS_setpgid, 0, 0);
-    struct supervisor_request request;
-    if (!receive_request(&request) || request.op != SUPERVISOR_OP_GO)
-        leave(0);
-    read_payload(fds[1]);
-    children = watch_children();
-    start_command(streams);
     struct pollfd watched[] = {{.fd = control, .events = POLLIN}, {.fd = children, .events = POLLIN}};
     for (;;) {
         sys(SYS_ppoll, watched, 2, 0, 0, 0);
@@ -300,4 +292,37 @@ _Noreturn void supervise(const int *fds, int count)
         if (watched[0].revents)
             obey();
     }
+}
+
+_Noreturn void supervise(const int *fds, int count)
+{
+    int streams[3] = {-1, -1, -1};
+    control = fds[0];
+    if (count != 3 && count != 6)
+        leave(1);
+    for (int i = 3; i < count; i++)
+        streams[i - 3] = fds[i];
+    sys(SYS_prctl, PR_SET_NAME, "supervisor", 0, 0, 0);
+    sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    sys(SYS_setpgid, 0, 0);
+    struct supervisor_request request;
+    if (!receive_request(&request) || request.op != SUPERVISOR_OP_GO)
+        leave(0);
+    read_payload(fds[1]);
+    children = watch_children();
+    start_command(streams, fds[2]);
+    watch();
+}
+
+_Noreturn void supervise_kernel(int control_socket, int pid)
+{
+    control = control_socket;
+    main_pid = pid;
+    sys(SYS_fcntl, control, F_SETFD, FD_CLOEXEC);
+    sys(SYS_prctl, PR_SET_NAME, "supervisor", 0, 0, 0);
+    sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    sys(SYS_setpgid, 0, 0);
+    children = watch_children();
+    report(SUPERVISOR_EVENT_STARTED, main_pid, 0, -1);
+    watch();
 }
