@@ -1,0 +1,1 @@
+"""Everything one machine does with sandboxes."""

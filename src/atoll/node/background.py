@@ -15,6 +15,7 @@ from atoll.model.process import Command, EndReason, ProcessEnd, Stream
 from atoll.model.sizes import MIB
 
 LOG_BYTES = MIB
+_LOST = ProcessEnd(None, None, EndReason.LOST)
 
 
 class ProcessStatus(StrEnum):
@@ -147,15 +148,18 @@ class BackgroundProcess:
             return await self._process.wait()
         except AtollError:
             # The sandbox went away under it. The handle tells so; the owner's other tasks go on.
-            return ProcessEnd(None, None, EndReason.LOST)
+            return _LOST
 
     async def _release(self) -> None:
-        # After `stop` also when TERM was enough: children that left the group did not get it.
-        if self._end is None or self._stopping:
-            await self._process.kill()
-        if self._end is None:
-            self._end = await self._process.wait()
-        await self._process.close()
+        try:
+            # After `stop` also when TERM was enough: children that left the group did not get it.
+            if self._end is None or self._stopping:
+                await self._process.kill()
+            if self._end is None:
+                self._end = await self._process.wait()
+            await self._process.close()
+        except AtollError:
+            self._end = self._end or _LOST
 
 
 def check_seconds(name: str, seconds: float | None) -> float | None:

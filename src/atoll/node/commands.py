@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import signal as signals
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Self
 
 import anyio
 from anyio.abc import TaskGroup
 
 from atoll.engines.contract import Process, Sandbox
-from atoll.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
+from atoll.errors import AtollError, Conflict, InvalidRequest, LimitExceeded, NotFound
 from atoll.model.ids import ProcessId
 from atoll.model.process import Command, CommandResult, EndReason, Output, ProcessEnd, Stream
 from atoll.model.sizes import MIB
@@ -245,9 +246,16 @@ class _Call:
     async def accompany(self) -> None:
         """Feed standard input and watch the deadline until the call is closed."""
         with self._companions:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._feed)
-                tasks.start_soon(self._watch_deadline)
+            try:
+                with single_errors():
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(self._feeder.feed, self.process)
+                        tasks.start_soon(self._watch_deadline)
+            except Exception as error:  # noqa: BLE001 - whatever it is, `result` raises it
+                self._failure = error
+                # Nothing may wait for input that does not come.
+                with suppress(AtollError):
+                    await self.process.kill()
 
     def keep(self, output: Output) -> None:
         self._heads[output.stream].add(output.data)
@@ -279,14 +287,6 @@ class _Call:
             if not self._ended:
                 await self.process.kill()
             await self.process.close()
-
-    async def _feed(self) -> None:
-        try:
-            await self._feeder.feed(self.process)
-        except Exception as error:  # noqa: BLE001 - whatever the caller's iterator raises, `result` raises
-            # Until then nothing may wait for input that does not come.
-            self._failure = error
-            await self.process.kill()
 
     async def _watch_deadline(self) -> None:
         if self._timeout is None:

@@ -19,7 +19,6 @@ import anyio.to_thread
 from atoll.engines.contract import Workspace
 from atoll.errors import AtollError, Conflict, InternalError, InvalidRequest, NotFound
 from atoll.model.file import FileInfo, FileKind, parse_path
-from atoll.node.chunks import closing
 from atoll.node.trees import TreeCount, TreeLimits, TreeReport, walk
 
 _CHUNK = 1 << 20
@@ -103,17 +102,21 @@ async def _upload_file(
                 f"{path!r} is not a regular file on the host; only files are copied"
             )
         count.add_bytes(found.st_size)
-        async with aclosing(_read_chunks(fd)) as chunks:
-            info = await workspace.write(path, chunks, mode=found.st_mode & 0o777)
+        beginning = await anyio.to_thread.run_sync(os.read, fd, _CHUNK)
+        async with aclosing(_read_rest(fd, beginning)) as chunks:
+            # Small files go in one piece, which engines do much faster than a stream.
+            data = beginning if len(beginning) < _CHUNK else chunks
+            info = await workspace.write(path, data, mode=found.st_mode & 0o777)
     finally:
         os.close(fd)
     report.files += 1
     report.total_bytes += info.size
 
 
-async def _read_chunks(fd: int) -> AsyncGenerator[bytes, None]:
-    while data := await anyio.to_thread.run_sync(os.read, fd, _CHUNK):
+async def _read_rest(fd: int, data: bytes) -> AsyncGenerator[bytes, None]:
+    while data:
         yield data
+        data = await anyio.to_thread.run_sync(os.read, fd, _CHUNK)
 
 
 async def download(
@@ -165,7 +168,7 @@ async def _download_file(
     count: TreeCount,
 ) -> None:
     count.add_bytes(entry.size)
-    async with closing(workspace.read(entry.path, length=entry.size)) as chunks:
+    async with aclosing(workspace.read(entry.path, length=entry.size)) as chunks:
         try:
             data = await anext(chunks, b"")
         except (NotFound, InvalidRequest):

@@ -12,7 +12,6 @@ from atoll.errors import InvalidRequest, LimitExceeded
 from atoll.model.file import FileInfo, TextPage
 from atoll.model.sizes import GIB, KIB, MIB, format_size
 from atoll.node import archives, copies, search, trees
-from atoll.node.chunks import closing
 from atoll.node.pages import Pager
 from atoll.node.search import SearchLimits, SearchResult
 from atoll.node.trees import TreeLimits, TreeReport
@@ -75,7 +74,7 @@ class Files:
         """
         pager = Pager(start_line, lines, max_bytes)
         scanned = 0
-        async with closing(self._workspace.read(path)) as chunks:
+        async with aclosing(self._workspace.read(path)) as chunks:
             async for chunk in chunks:
                 scanned += len(chunk)
                 if not pager.feed(chunk):
@@ -128,9 +127,9 @@ class Files:
 
     # Directories and trees
 
-    async def list(self, path: str = ".") -> Sequence[FileInfo]:
-        """Return the entries of a directory by name."""
-        return await self._workspace.list(path)
+    async def list(self, path: str = ".", *, limit: int = 10_000) -> Sequence[FileInfo]:
+        """Return the entries of a directory by name; raises `LimitExceeded` beyond `limit`."""
+        return await self._workspace.list(path, limit=limit)
 
     async def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
@@ -144,7 +143,9 @@ class Files:
         """
         return trees.walk(self._workspace, path, self._tree_limits)
 
-    async def find(self, glob: str, path: str = ".", *, limit: int = 1000) -> Sequence[FileInfo]:
+    async def search_names(
+        self, glob: str, path: str = ".", *, limit: int = 1000
+    ) -> Sequence[FileInfo]:
         """Return entries below `path` by name, or by path if the glob has a slash; at most `limit`."""
         found: list[FileInfo] = []
         async with aclosing(self.walk(path)) as entries:

@@ -74,8 +74,8 @@ def main() -> None:
 
 def _with_first(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield first
-    if first:
-        yield from rest
+    for piece in rest if first else ():  # noqa: UP028 - it would end `rest` for the next file, too
+        yield piece
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import fnmatch
 import json
 import re
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,6 @@ from atoll.engines.contract import Workspace
 from atoll.errors import InvalidRequest, NotFound, Unavailable
 from atoll.model.file import FileInfo, FileKind
 from atoll.model.sizes import MIB
-from atoll.node.chunks import closing
 from atoll.node.task_groups import single_errors
 from atoll.node.trees import TreeLimits, walk
 
@@ -154,14 +153,24 @@ class _Matcher:
 
     async def tell(self, data: bytes) -> None:
         """Send one piece; an empty one ends a file."""
-        await self._input.send(len(data).to_bytes(4, "big") + data)
+        with _our_errors():
+            await self._input.send(len(data).to_bytes(4, "big") + data)
 
     async def _receive(self) -> tuple[int, str] | None:
-        line = await self._output.receive_until(b"\n", _MAX_ANSWER_BYTES)
+        with _our_errors():
+            line = await self._output.receive_until(b"\n", _MAX_ANSWER_BYTES)
         if not line:
             return None
         number, text = json.loads(line)
         return int(number), str(text)
+
+
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    try:
+        yield
+    except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.IncompleteRead) as error:
+        raise Unavailable("the search helper ended; try a simpler pattern") from error
 
 
 @asynccontextmanager
@@ -173,8 +182,6 @@ async def _open_matcher(pattern: str) -> AsyncIterator[_Matcher]:
             matcher = _Matcher(process)
             await matcher.tell(pattern.encode("utf-8", "surrogatepass"))
             yield matcher
-        except* (anyio.EndOfStream, anyio.BrokenResourceError, anyio.IncompleteRead) as errors:
-            raise Unavailable("the search helper ended; try a simpler pattern") from errors
         finally:
             if process.returncode is None:
                 process.kill()
@@ -190,7 +197,7 @@ async def _search_file(
     room = limits.total_bytes - matcher.read_bytes
     if room <= 0:
         return "bytes"
-    async with closing(workspace.read(info.path, length=min(info.size, room))) as chunks:
+    async with aclosing(workspace.read(info.path, length=min(info.size, room))) as chunks:
         # One more than wanted tells whether there are more.
         found = await matcher.search(chunks, limits.matches - len(matches) + 1)
     matches += [Match(info.path, number, text) for number, text in found]

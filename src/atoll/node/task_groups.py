@@ -12,4 +12,7 @@ def single_errors() -> Iterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None

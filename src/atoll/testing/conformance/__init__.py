@@ -3,7 +3,7 @@
 An engine's own tests give two fixtures and subclass the suite; pytest needs anyio's plugin in auto mode:
 
     @pytest.fixture
-    def make_engine() -> MakeEngine: ...    # returns a fresh engine at each call
+    def make_engine() -> MakeEngine: ...    # makes a fresh engine at each call
 
     @pytest.fixture
     async def engine() -> AsyncIterator[Engine]: ...    # may be shared by all tests

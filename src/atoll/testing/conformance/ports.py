@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from atoll.engines.contract import Engine, Feature, Sandbox
-from atoll.errors import Conflict, InvalidRequest, Unavailable, Unsupported
+from atoll.errors import Conflict, InvalidRequest, Unavailable
 from atoll.model.sandbox import SandboxSpec
 from atoll.testing.conformance.running import Conformance, needs, soon
 
@@ -83,13 +83,6 @@ class PortConformance(Conformance):
     ) -> None:
         with pytest.raises(InvalidRequest):
             await sandbox.listen(8129, address)
-
-    async def test_connecting_needs_the_feature(self, engine: Engine, sandbox: Sandbox) -> None:
-        if Feature.PORTS in engine.features:
-            pytest.skip(f"engine {engine.name} has ports")
-        for call in (sandbox.connect, sandbox.listen):
-            with pytest.raises(Unsupported):
-                await call(8080)
 
 
 async def _accept(listener: socket.socket) -> socket.socket:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 import anyio
 import pytest
 
 from atoll.engines.contract import Engine, Feature, Process, Sandbox
-from atoll.errors import NotFound
+from atoll.errors import NotFound, Unsupported
 from atoll.model.process import Command, EndReason, Output, ProcessEnd
 from atoll.model.sandbox import SandboxSpec
 
-MakeEngine = Callable[[], Engine]
 T = TypeVar("T")
 
 # Long enough for a busy machine; whatever hangs, hangs longer.
 SOON_SECONDS = 20.0
+
+
+class MakeEngine(Protocol):
+    """Makes a fresh engine whose operator lets in `mountable` directories."""
+
+    def __call__(self, *, mountable: Sequence[Path] = ()) -> Engine: ...
 
 
 class Conformance:
@@ -133,3 +139,13 @@ def needs(engine: Engine, feature: Feature) -> None:
     """Skip a test about what the engine need not have and does not have."""
     if feature not in engine.features:
         pytest.skip(f"engine {engine.name} has no {feature}")
+
+
+async def can_pause(engine: Engine, sandbox: Sandbox) -> bool:
+    """Whether sandboxes can be paused here, which the machine decides; where not, pausing says so."""
+    if Feature.PAUSE in engine.features:
+        return True
+    for call in (sandbox.pause, sandbox.resume):
+        with pytest.raises(Unsupported):
+            await call()
+    return False

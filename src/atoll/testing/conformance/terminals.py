@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import anyio
 import pytest
 
 from atoll.engines.contract import Engine, Feature, Sandbox
 from atoll.errors import InvalidRequest
 from atoll.model.process import Command, Output, TerminalSize
 from atoll.testing.conformance.running import Conformance, collect, needs, soon
+
+PROMPT = b"your turn> "
 
 
 class TerminalConformance(Conformance):
@@ -72,9 +75,14 @@ class TerminalConformance(Conformance):
         process = await sandbox.start(_shell_on_terminal())
         screen = process.output()
         with soon():
+            await _read_until(screen, PROMPT)
             await process.write(b"echo be''gin; sleep 1000\n")
             await _read_until(screen, b"begin")
+            # Until the program has the terminal, the key would go to the shell alone.
+            await anyio.sleep(0.5)
             await process.write(b"\x03")
+            # What is typed before the shell is back may be thrown away with the interrupted line.
+            await _read_until(screen, PROMPT)
             await process.write(b"echo still''here\n")
             await _read_until(screen, b"stillhere")
             await process.close()
@@ -97,7 +105,8 @@ def _on_terminal(line: str, size: TerminalSize | None = None) -> Command:
 
 
 def _shell_on_terminal() -> Command:
-    return Command(("sh", "-i"), stdin=True, terminal=TerminalSize())
+    env = {"PS1": PROMPT.decode()}
+    return Command(("sh", "-i"), env=env, stdin=True, terminal=TerminalSize())
 
 
 async def _show(sandbox: Sandbox, line: str, size: TerminalSize | None = None) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,23 +10,27 @@ import anyio.lowlevel
 from atoll.engines.contract import Check, Feature
 from atoll.errors import Conflict, InvalidRequest, Unsupported
 from atoll.model.ids import SandboxId
-from atoll.model.sandbox import BASE_TEMPLATE, Mount, SandboxSpec, SandboxState
+from atoll.model.sandbox import Mount, SandboxSpec, SandboxState
+from atoll.model.template import BASE_TEMPLATE
 from atoll.testing.fake.processes import Program
 from atoll.testing.fake.programs import PROGRAMS
 from atoll.testing.fake.sandbox import FakeSandbox
 
 
 class FakeEngine:
-    """Makes sandboxes in memory; `programs` are added to those that it has."""
+    """Makes sandboxes in memory; `programs` are added to those that it has.
+
+    Host directories in `mountable` may be mounted; their files are copied when a sandbox is made.
+    """
 
     def __init__(
         self,
         *,
         programs: Mapping[str, Program] | None = None,
-        allowed_mounts: Sequence[str | os.PathLike[str]] = (),
+        mountable: Sequence[Path] = (),
     ) -> None:
         self._programs = {**PROGRAMS, **(programs or {})}
-        self._allowed_mounts = {os.fspath(source) for source in allowed_mounts}
+        self._mountable = {str(source) for source in mountable}
         self._sandboxes: dict[SandboxId, FakeSandbox] = {}
         self._closed = False
 
@@ -79,7 +82,7 @@ class FakeEngine:
         return known is not None and known.info.state is not SandboxState.DESTROYED
 
     def _read_mount(self, mount: Mount) -> Mapping[str, bytes]:
-        if mount.source not in self._allowed_mounts:
+        if mount.source not in self._mountable:
             raise InvalidRequest(f"the operator does not let {mount.source!r} into sandboxes")
         if not mount.target.startswith("/"):
             raise InvalidRequest(f"mount target {mount.target!r} has to be an absolute path")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal as signals
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import anyio
 import anyio.lowlevel
@@ -43,7 +43,7 @@ class FakeProcess:
         """Its number inside the sandbox, or 0 if the program could not be started."""
         return self._inner.pid if self._inner else 0
 
-    async def output(self) -> AsyncIterator[Output]:
+    async def output(self) -> AsyncGenerator[Output, None]:
         """Yield both streams as they come."""
         if self._was_read:
             raise Conflict("the output of a process may be read once")

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from typing import NoReturn
 
 import anyio
 import anyio.lowlevel
@@ -65,6 +66,11 @@ class FakeSandbox:
     def workspace(self) -> FakeWorkspace:
         """The sandbox's files."""
         return self._workspace
+
+    async def fork_kernel(self) -> NoReturn:
+        """There is no interpreter to fork."""
+        with self._call():
+            raise Unsupported("a fake sandbox has no interpreter to fork kernels from")
 
     async def start(self, command: Command) -> FakeProcess:
         """Start a process."""

@@ -43,7 +43,7 @@ async def _run_input(me: InnerProcess) -> int:
     waiting = b""
     while True:
         if me.terminal:
-            await me.write("$ ")
+            await me.write(me.env.get("PS1", "$ "))
         while b"\n" not in waiting and (data := await me.read()):
             waiting += data
         line, _, waiting = waiting.partition(b"\n")

@@ -90,6 +90,8 @@ class File(Node):
 
     def clear(self) -> None:
         """Make it empty."""
+        if self.volume.read_only:
+            raise os_error(errno.EROFS)
         self.volume.take_bytes(-len(self.data))
         self.data.clear()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import anyio.lowlevel
@@ -45,7 +45,7 @@ class FakeWorkspace:
 
     async def read(
         self, path: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a regular file."""
         _check_range(offset, length)
         with self._call(path) as clean:
