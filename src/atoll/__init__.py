@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from atoll.client._async.sandbox import AsyncSandbox
+    from atoll.client._sync.sandbox import Sandbox
     from atoll.errors import (
         AtollError,
         CommandFailed,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AsyncSandbox",
     "AtollError",
     "CommandFailed",
     "Conflict",
@@ -34,6 +37,7 @@ __all__ = [
     "InvalidRequest",
     "LimitExceeded",
     "NotFound",
+    "Sandbox",
     "TimedOut",
     "Unauthorized",
     "Unavailable",
@@ -42,15 +46,21 @@ __all__ = [
 ]
 
 
+_PLACES = {
+    "AsyncSandbox": "atoll.client._async.sandbox",
+    "Sandbox": "atoll.client._sync.sandbox",
+}
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
         value: Any = version("atoll")
     elif name in __all__:
-        from atoll import errors
+        from importlib import import_module
 
-        value = getattr(errors, name)
+        value = getattr(import_module(_PLACES.get(name, "atoll.errors")), name)
     else:
         raise AttributeError(f"module 'atoll' has no attribute {name!r}")
     globals()[name] = value

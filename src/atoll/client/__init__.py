@@ -1,0 +1,1 @@
+"""The Python SDK: `Sandbox`, and `AsyncSandbox` with the same names."""
