@@ -15,10 +15,10 @@ class Misuse(InvalidRequest):
 class Parser(ArgumentParser):
     """Reads the arguments of one command; options are written in full."""
 
-    def __init__(self, command: str, description: str) -> None:
+    def __init__(self, usage: str, description: str) -> None:
         # An abbreviation that works today would change its meaning with the next option.
         super().__init__(
-            command, description=description, allow_abbrev=False, formatter_class=_Help
+            usage=usage, description=description, allow_abbrev=False, formatter_class=_Help
         )
 
     def error(self, message: str) -> NoReturn:

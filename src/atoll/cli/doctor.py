@@ -7,6 +7,7 @@ from argparse import Namespace
 from atoll.cli.arguments import Parser
 from atoll.cli.options import add_json
 
+USAGE = "[--json]"
 SUMMARY = "Check this machine; every failing line names its fix."
 DETAILS = "'fail' is what an engine needs, 'warn' is advice. Exits with 1 only if no engine works."
 

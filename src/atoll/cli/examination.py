@@ -60,7 +60,7 @@ async def _ask_engine(name: str) -> Sequence[Check]:
 def print_examination(examination: Examination, *, as_json: bool) -> None:
     """Print one line per check, or one JSON object."""
     if as_json:
-        print(json.dumps(_as_json(examination), ensure_ascii=False))
+        print(json.dumps(_as_json(examination)))
         sys.stdout.flush()
         return
     for name, checks in examination.engines.items():

@@ -52,6 +52,7 @@ async def _execute(wish: Wish, program: Program, timeout: float | None) -> int:
 async def _execute_as_json(wish: Wish, program: Program, timeout: float | None) -> int:
     try:
         async with open_sandbox(wish) as sandbox:
+            tell_weak_limits(sandbox.info.limits)
             await _write_program(sandbox, program)
             stdin = read_stdin() if _passes_stdin(program) else None
             result = await Commands(sandbox).run(program.argv, stdin=stdin, timeout=timeout)
@@ -143,4 +144,4 @@ def _describe_bytes(name: str, data: bytes, truncated: bool) -> dict[str, Any]:
 
 
 async def _print_json(value: dict[str, Any]) -> None:
-    await write_all(STDOUT, json.dumps(value, ensure_ascii=False).encode() + b"\n")
+    await write_all(STDOUT, json.dumps(value).encode() + b"\n")

@@ -23,11 +23,13 @@ status = {name: value.strip() for name, value in status.items()}
 def links():
     return {name: os.readlink("/proc/self/ns/" + name) for name in sorted(os.listdir("/proc/self/ns"))}
 def network():
-    try:
-        socket.create_connection(("1.1.1.1", 53), timeout=1).close()
-        return "open"
-    except OSError as error:
-        return "none (" + str(error.strerror or error) + ")"
+    # Asks for a route only: connecting a datagram socket sends nothing.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return "there is a route out"
+        except OSError as error:
+            return "none (" + str(error.strerror or error) + ")"
 print(json.dumps({
     "answer": 6 * 7,
     "uid": os.getuid(),

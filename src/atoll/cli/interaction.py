@@ -23,7 +23,6 @@ from atoll.model.process import EndReason, ProcessEnd, TerminalSize, describe_en
 from atoll.node.terminals import Terminal, Terminals
 
 _CHUNK = 65536
-_END_OF_INPUT = b"\x04"
 # What a killed program may have left switched on: colours, hidden cursor, mouse, bracketed paste.
 _CALM = b"\033[0m\033[?25h\033[?1000l\033[?1002l\033[?1003l\033[?1006l\033[?2004l"
 
@@ -57,16 +56,22 @@ async def _attend(sandbox: Sandbox) -> ProcessEnd:
 
 
 async def _pass_keys(terminal: Terminal) -> None:
-    while True:
-        await wait_readable(STDIN)
-        keys = os.read(STDIN, _CHUNK)
+    while keys := await _read_keys():
         try:
-            await terminal.write(keys or _END_OF_INPUT)
+            await terminal.write(keys)
         except Conflict:
             # The shell has just ended; its end is being waited for elsewhere.
             return
-        if not keys:
-            return
+    # The window was closed. The kernel tells that to the leader of a session only, so tell ourselves.
+    os.kill(os.getpid(), signal.SIGHUP)
+
+
+async def _read_keys() -> bytes:
+    try:
+        await wait_readable(STDIN)
+        return os.read(STDIN, _CHUNK)
+    except OSError:
+        return b""
 
 
 async def _pass_sizes(terminal: Terminal) -> None:
@@ -88,14 +93,18 @@ def raw_terminal(descriptor: int) -> Iterator[None]:
     """Hand every key on as it is; put the terminal back however this ends."""
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setraw(descriptor)
+        # Now, not after a flush: what was typed while the sandbox was being made is meant for it.
+        tty.setraw(descriptor, termios.TCSANOW)
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+        # A program inside can make the terminal answer a question after it has gone; that answer must
+        # not become a command line of the shell outside.
         try:
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
             os.write(STDOUT, _CALM)
-        except OSError:
-            # The window is gone; nothing is left to calm.
+        except (OSError, termios.error):
+            # The window is gone; there is nothing left to put back.
             pass
 
 

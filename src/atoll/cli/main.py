@@ -7,7 +7,9 @@ arguments are read by the standard library's parser: it takes 10 ms where larger
 from __future__ import annotations
 
 import gc
+import io
 import os
+import select
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -23,9 +25,10 @@ COMMANDS = ("run", "shell", "up", "doctor", "version")
 MISUSED, FAILED, INTERRUPTED, BROKEN_PIPE = 2, 125, 130, 141
 
 
-class Command(Protocol):
+class CommandModule(Protocol):
     """What the module of each command offers."""
 
+    USAGE: str
     SUMMARY: str
     DETAILS: str
 
@@ -42,20 +45,23 @@ def main() -> NoReturn:
     """Run this process's command line, and leave."""
     # Until all is loaded there is nothing to collect; looking for it takes 5 ms of a cold start.
     gc.disable()
-    _open_missing_streams()
+    _prepare_streams()
     code = run_command_line(sys.argv[1:])
     # Taking the interpreter apart takes 10 ms, and everything that has an end has come to it by now.
     _flush()
     os._exit(code)
 
 
-def _open_missing_streams() -> None:
-    # Otherwise the next thing opened would become standard input, and be handed to the program inside.
+def _prepare_streams() -> None:
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
+            # Otherwise the next thing opened would take its place, and be handed to the program inside.
             os.open(os.devnull, os.O_RDWR)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character is no reason to fail.
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _flush() -> None:
@@ -77,12 +83,20 @@ def run_command_line(words: Sequence[str]) -> int:
         return MISUSED
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone (`| head`): end as the kernel would have ended us.
-        return BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the last one who can turn it into words
+        if isinstance(error, BrokenPipeError) and _reader_has_gone():
+            # As in `| head`: end as the kernel would have ended us.
+            return BROKEN_PIPE
         complain(*describe_error(error))
         return FAILED
+
+
+def _reader_has_gone() -> bool:
+    # Other pipes can break, too, and must not be mistaken for ours.
+    poll = select.poll()
+    for descriptor in (1, 2):
+        poll.register(descriptor, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _call(name: str, words: Sequence[str]) -> int:
@@ -94,13 +108,14 @@ def _call(name: str, words: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise Misuse(f"there is no command {name!r}{_suggestion(name)}")
     command = _load(name)
-    parser = Parser(f"atoll {name}", f"{command.SUMMARY} {command.DETAILS}".strip())
+    description = f"{command.SUMMARY} {command.DETAILS}".strip()
+    parser = Parser(f"atoll {name} {command.USAGE}", description)
     command.add_arguments(parser)
     return command.execute(parser.parse_args(words))
 
 
-def _load(name: str) -> Command:
-    return cast(Command, import_module(f"atoll.cli.{name}"))
+def _load(name: str) -> CommandModule:
+    return cast(CommandModule, import_module(f"atoll.cli.{name}"))
 
 
 def _print_help() -> None:

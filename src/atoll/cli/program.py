@@ -31,7 +31,7 @@ def read_program(
     """Return the program of a command line; raise a usage error if it names none."""
     language = _named_language(language_name)
     if code is not None:
-        return Program((language or guess_language("", code.encode())).run_code(code, words))
+        return Program((language or guess_language("", os.fsencode(code))).run_code(code, words))
     source, arguments = (words[0], words[1:]) if words else (_STDIN, [])
     if source == _STDIN:
         return _from_stdin(language, arguments, asked_for=bool(words))

@@ -9,6 +9,7 @@ from atoll.cli.languages import NAMES
 from atoll.cli.options import add_json, add_sandbox, read_wish
 from atoll.cli.program import read_program
 
+USAGE = "[options] [FILE|-] [arguments]"
 SUMMARY = "Run a program in a fresh sandbox."
 DETAILS = (
     "Its exit code is passed on: 128 + n for signal n, 124 for a timeout; 125 is Atoll's own failure."

@@ -8,6 +8,7 @@ from argparse import Namespace
 from atoll.cli.arguments import Misuse, Parser
 from atoll.cli.options import add_sandbox, read_wish
 
+USAGE = "[options]"
 SUMMARY = "Open a shell in a fresh sandbox."
 DETAILS = "The sandbox is gone when you leave; --keep saves its files."
 

@@ -7,6 +7,7 @@ from argparse import Namespace
 from atoll.cli.arguments import Parser
 from atoll.cli.options import Wish, add_engine, add_json, read_limits
 
+USAGE = "[options]"
 SUMMARY = "Run a first sandbox on this machine and show what came back."
 DETAILS = ""
 

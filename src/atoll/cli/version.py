@@ -11,6 +11,7 @@ from importlib import metadata
 from atoll.cli.arguments import Parser
 from atoll.cli.options import add_json
 
+USAGE = "[--json]"
 SUMMARY = "Show Atoll's version and what it runs on."
 DETAILS = ""
 
