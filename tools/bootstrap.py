@@ -126,6 +126,8 @@ def install() -> None:
     say("installing Atoll and building its C parts")
     # Without isolation the build uses the locked hatchling and fetches nothing.
     step([*uv_pip("install"), "--quiet", "--no-deps", "--no-build-isolation", "--editable", "."])
+    # Where PYTHONDONTWRITEBYTECODE is set, every start would compile everything again.
+    step([str(PYTHON), "-m", "compileall", "-q", "src", str(VENV / "lib")])
 
 
 def build_native() -> None:

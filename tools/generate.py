@@ -1,11 +1,11 @@
-"""`./atoll generate`: the files that are made from others. So far that is `requirements.lock`."""
+"""`./atoll generate`: the files that are made from others: `requirements.lock` and the sync half of the SDK."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from tools import lock
+from tools import generate_sync, lock
 
 
 def main(arguments: list[str]) -> int:
@@ -14,10 +14,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--upgrade", action="store_true", help="move to the newest versions")
     options = parser.parse_args(arguments)
     if options.check:
+        stale = generate_sync.stale()
         if not lock.is_fresh():
-            print("requirements.lock is stale: run ./atoll generate", file=sys.stderr)
-            return 1
-        return 0
+            stale.append(generate_sync.ROOT / "requirements.lock")
+        for path in stale:
+            name = path.relative_to(generate_sync.ROOT)
+            print(f"{name} is stale: run ./atoll generate", file=sys.stderr)
+        return 1 if stale else 0
+    for path in generate_sync.write_all():
+        print(f"{path.relative_to(generate_sync.ROOT)} written")
     if options.upgrade or not lock.is_fresh():
         lock.write(options.upgrade)
         print("requirements.lock written; the next ./atoll installs it")

@@ -65,23 +65,36 @@ def system_python_module(name: str) -> Callable[[], bool]:
     return imports
 
 
+GIT = SystemPackage("git", program("git"))
+GCC = SystemPackage("gcc", program("cc", "gcc", "clang"))
+
 TO_SET_UP = (
     SystemPackage(f"python3.{sys.version_info.minor}-venv", module("ensurepip")),
-    SystemPackage("gcc", program("cc", "gcc", "clang")),
+    GCC,
     SystemPackage("libc6-dev", file("/usr/include/stdio.h")),
     SystemPackage("libseccomp2", library("libseccomp.so.2")),
 )
 
 # What the tests run inside sandboxes or use to look at them.
 TO_TEST = (
-    SystemPackage("git", program("git")),
+    GIT,
     SystemPackage("nodejs", program("node")),
     SystemPackage("procps", program("ps")),
+    # Guests with other kernels and cgroups; theirs come from the same archive, but are not installed.
+    SystemPackage("e2fsprogs", file("/usr/sbin/mke2fs")),
+    SystemPackage("qemu-system-x86", program("qemu-system-x86_64")),
     SystemPackage("sqlite3", program("sqlite3")),
     SystemPackage("strace", program("strace")),
     # The ordinary user's environment is made from the system's Python.
     SystemPackage("python3-venv", system_python_module("ensurepip")),
 )
+
+# What benchmarks measure Atoll against or count with; each is installed by the one that needs it.
+BUBBLEWRAP = SystemPackage("bubblewrap", program("bwrap"))
+DOCKER = SystemPackage("docker.io", file("/usr/bin/docker"))
+MMDEBSTRAP = SystemPackage("mmdebstrap", program("mmdebstrap"))
+PERF = SystemPackage("linux-perf", program("perf"))
+RUNSC = SystemPackage("runsc", program("runsc"))
 
 
 def ensure(packages: Sequence[SystemPackage], purpose: str) -> None:
