@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import tempfile
-import importlib.util
-from collections.abc import AsyncIterator
-
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from atoll.engines import catalog
 from atoll.engines.contract import Engine, Sandbox
 from atoll.model.sandbox import SandboxSpec
 from atoll.testing.fake import FakeEngine
@@ -21,25 +20,17 @@ pytest.register_assert_rewrite("atoll.testing.conformance")
 
 from atoll.testing.conformance import MakeEngine
 
-
-def engine_names() -> list[str]:
-    """Return the names of all engines there are, the fake one first."""
-    if importlib.util.find_spec("atoll.engines.catalog") is None:
-        return ["fake"]
-    return ["fake", *importlib.import_module("atoll.engines.catalog").engine_names()]
+_DATA_DIR = Path(tempfile.gettempdir(), f"atoll-test-{os.geteuid()}")
 
 
-def make_named_engine(name: str) -> Engine:
+def make_named_engine(name: str, *, mountable: Sequence[Path] = ()) -> Engine:
     """Return a fresh engine."""
     if name == "fake":
-        return FakeEngine()
-    engine: Engine = importlib.import_module("atoll.engines.catalog").make_engine(
-        name, data_dir=Path(tempfile.gettempdir(), f"atoll-test-{os.geteuid()}")
-    )
-    return engine
+        return FakeEngine(mountable=mountable)
+    return catalog.make_engine(name, data_dir=_DATA_DIR, mountable=mountable)
 
 
-@pytest.fixture(scope="session", params=engine_names())
+@pytest.fixture(scope="session", params=["fake", *catalog.engine_names()])
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     """Each engine in turn; one that this machine cannot run is skipped with the reason shown."""
     engine = make_named_engine(request.param)
@@ -56,7 +47,7 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
 @pytest.fixture
 def make_engine(engine: Engine) -> MakeEngine:
     """Makes fresh engines of the same name, for tests that close them."""
-    return lambda: make_named_engine(engine.name)
+    return partial(make_named_engine, engine.name)
 
 
 @pytest.fixture

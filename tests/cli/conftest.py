@@ -31,22 +31,22 @@ class Atoll:
         return subprocess.Popen([*self.words, *arguments], **options)
 
     def __call__(
-        self, *arguments: str, stdin: bytes | None = None, **options: Any
+        self, *arguments: str, stdin: bytes | int = b"", **options: Any
     ) -> subprocess.CompletedProcess[bytes]:
-        options = {"env": self.env, "timeout": 60, "capture_output": True, **options}
-        if "stdin" not in options:
-            options["input"] = b"" if stdin is None else stdin
+        source = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
+        options = {"env": self.env, "timeout": 60, "capture_output": True, **source, **options}
         return subprocess.run([*self.words, *arguments], **options)
 
 
 def make_environment(data: Path) -> dict[str, str]:
-    source = str(Path(__file__).parents[2] / "src")
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": os.environ.get("HOME", "/"),
-        "PYTHONPATH": source,
-        "ATOLL_DATA": str(data),
-    }
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
+    return {**kept, "ATOLL_DATA": str(data)}
+
+
+def own_words(stderr: bytes) -> bytes:
+    """Return what a program printed, without our notice where this user has no control groups."""
+    lines = stderr.splitlines(keepends=True)
+    return b"".join(line for line in lines if not line.startswith(b"atoll: no control group"))
 
 
 @cache

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import sys
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType
 
 from atoll.cli.main import main
-from atoll.engines.contract import Engine
+from atoll.engines import catalog
+from atoll.engines.contract import Check, Engine
 from atoll.testing.fake import FakeEngine
 
-catalog = ModuleType("atoll.engines.catalog")
-catalog.engine_names = lambda: ("fake",)  # type: ignore[attr-defined]
+
+class BrokenEngine(FakeEngine):
+    """An engine that this machine cannot run."""
+
+    async def check(self) -> Sequence[Check]:
+        return [Check("luck", ok=False, found="none", fix="try another machine")]
 
 
-def make_engine(name: str, *, data_dir: Path) -> Engine:
-    return FakeEngine()
+def make_engine(
+    name: str,
+    *,
+    data_dir: Path,
+    mountable: Sequence[Path] = (),
+    trees: catalog.Trees = MappingProxyType({}),
+) -> Engine:
+    return BrokenEngine() if os.environ.get("FAKE_ENGINE_BROKEN") else FakeEngine()
 
-
-catalog.make_engine = make_engine  # type: ignore[attr-defined]
-sys.modules["atoll.engines.catalog"] = catalog
 
 if __name__ == "__main__":
-    sys.exit(main())
+    catalog.engine_names = lambda: ("fake",)
+    catalog.make_engine = make_engine
+    main()

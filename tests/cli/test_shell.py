@@ -34,7 +34,7 @@ class Screen:
             stderr=self._slave,
             env={**atoll.env, "TERM": "xterm"},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads here
         )
 
     def resize(self, rows: int, columns: int) -> None:
@@ -64,12 +64,15 @@ class Screen:
     def is_restored(self) -> bool:
         return termios.tcgetattr(self._slave) == self.before
 
+    def close_window(self) -> None:
+        os.close(self.master)
+        os.close(self._slave)
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self.master)
-        os.close(self._slave)
+        self.close_window()
 
 
 @pytest.fixture
@@ -124,6 +127,14 @@ def test_a_killed_shell_is_told(screen: Screen) -> None:
     assert screen.end() == 128 + signal.SIGKILL
     screen.expect("atoll: the shell was", 1)
     assert screen.is_restored()
+
+
+def test_a_closed_window_ends_the_shell(real_atoll: Atoll) -> None:
+    screen = Screen(real_atoll)
+    screen.type("echo ready''now\n")
+    screen.expect("readynow")
+    screen.close_window()
+    assert screen.process.wait(timeout=20) == 128 + signal.SIGHUP
 
 
 def test_files_go_in_and_out(real_atoll: Atoll, tmp_path: Path) -> None:

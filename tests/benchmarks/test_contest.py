@@ -1,0 +1,148 @@
+"""Turns, reasons, and one real run of a cheap peer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import pytest
+
+from atoll.engines.catalog import DEFAULT_ENGINE, make_engine
+from benchmarks.atoll_side import AtollSide
+from benchmarks.contest import LEAST_PAIRS, _is_due, contest, pairs_for
+from benchmarks.peers.peer import Peer
+from benchmarks.peers.python_c import PythonC
+from benchmarks.places import Failed
+
+
+class FakePeer:
+    """Notes its turns; fails from a given one on."""
+
+    def __init__(self, name: str, log: list[str], fails_at: int | None = None) -> None:
+        self.name = name
+        self._log = log
+        self._fails_at = fails_at
+        self._runs = 0
+        self.closed = False
+
+    def prepare(self) -> Mapping[str, str]:
+        if self._fails_at == 0:
+            raise Failed("it is not installed")
+        return {self.name: "1.0"}
+
+    def run_once(self) -> float:
+        self._runs += 1
+        if self._fails_at is not None and self._runs >= self._fails_at:
+            raise Failed("it broke")
+        self._log.append(self.name)
+        return 0.5
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_atoll_and_each_peer_take_turns() -> None:
+    log: list[str] = []
+
+    def atoll() -> float:
+        log.append("atoll")
+        return 0.25
+
+    peers = [FakePeer("a", log), FakePeer("b", log)]
+    outcome = contest(atoll, peers, pairs=4)
+    assert log[-16:] == ["atoll", "a", "atoll", "b"] * 4
+    assert len(outcome.atoll) == 8
+    assert {name: len(found) for name, found in outcome.peers.items()} == {"a": 4, "b": 4}
+    assert outcome.versions == {"a": "1.0", "b": "1.0"}
+    assert all(peer.closed for peer in peers)
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 4])
+def test_a_peer_that_fails_is_listed_with_its_reason_and_harms_no_other(fails_at: int) -> None:
+    log: list[str] = []
+    broken, sound = FakePeer("broken", log, fails_at), FakePeer("sound", log)
+    found = contest(lambda: 0.25, [broken, sound], pairs=5).as_json()
+    peers = found["peers"]
+    assert isinstance(peers, dict)
+    assert peers["broken"] == {"reason": "it is not installed" if fails_at == 0 else "it broke"}
+    assert peers["sound"]["n"] == 5
+    assert peers["sound"]["ratio_p50"] == 2
+    assert broken.closed
+
+
+def test_atoll_alone_is_measured_where_no_peer_can_run() -> None:
+    outcome = contest(lambda: 0.25, [FakePeer("broken", [], 0)], pairs=3)
+    assert outcome.atoll == [0.25] * 3
+
+
+def test_a_failure_of_atoll_is_no_result() -> None:
+    def atoll() -> float:
+        raise Failed("no sandbox")
+
+    with pytest.raises(Failed, match="no sandbox"):
+        contest(atoll, [], pairs=1)
+
+
+def test_a_slow_peer_gets_fewer_pairs() -> None:
+    assert pairs_for(0.01, 30, 60) == 30
+    assert pairs_for(6, 30, 60) == 10
+    assert pairs_for(1000, 30, 60) == LEAST_PAIRS
+    assert pairs_for(1000, 3, 60) == 3
+
+
+@pytest.mark.parametrize(("turns", "rounds"), [(5, 30), (7, 30), (30, 30), (1, 4)])
+def test_fewer_pairs_are_spread_over_the_run(turns: int, rounds: int) -> None:
+    due = [number for number in range(rounds) if _is_due(number, rounds, turns)]
+    assert len(due) == turns
+    assert due[0] == 0
+    assert all(later - earlier <= rounds // turns + 1 for earlier, later in pairwise(due))
+
+
+def test_a_real_peer_runs_beside_a_clock() -> None:
+    def atoll() -> float:
+        started = time.perf_counter()
+        time.sleep(0.001)
+        return time.perf_counter() - started
+
+    peer: Peer = PythonC()
+    outcome = contest(atoll, [peer], pairs=3)
+    assert outcome.reasons == {}
+    assert [seconds > 0 for seconds in outcome.peers["python3 -c"]] == [True] * 3
+    assert outcome.versions["python3"].startswith("3.")
+
+
+def test_atoll_runs_beside_a_real_peer(tmp_path: Path) -> None:
+    _skip_unless_the_engine_works(tmp_path)
+    tmp_path.chmod(0o700)
+    with AtollSide(tmp_path) as atoll:
+        outcome = contest(atoll.create_and_run, [PythonC()], pairs=2)
+        found = atoll.conditions()
+    assert len(outcome.atoll) == 2
+    assert found["inside"]["seccomp_mode"] == 2
+    assert found["inside"]["no_new_privs"] == 1
+    assert set(found["enforced_by"]) >= {"memory_bytes", "cpus", "processes"}
+
+
+def test_atoll_runs_cells_and_copies_files(tmp_path: Path) -> None:
+    _skip_unless_the_engine_works(tmp_path)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    (source / "a.txt").write_text("a")
+    with AtollSide(tmp_path) as atoll:
+        atoll.open_live(2)
+        assert all(seconds > 0 for seconds in (cell() for cell in atoll.cells().values()))
+        atoll.close_live()
+        copier = atoll.open_workspace()
+        assert copier.copy(source, target) > 0
+        copier.close()
+    assert (target / "a.txt").read_text() == "a"
+
+
+def _skip_unless_the_engine_works(tmp_path: Path) -> None:
+    engine = make_engine(DEFAULT_ENGINE, data_dir=tmp_path)
+    missing = [check for check in anyio.run(engine.check) if check.required and not check.ok]
+    if missing:
+        pytest.skip(f"the engine cannot run here: {missing[0].name}: {missing[0].found}")

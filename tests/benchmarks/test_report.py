@@ -1,0 +1,130 @@
+"""The shape of a result, its table, and the page made from kept results."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import document
+from benchmarks.benchmark import Benchmark, Options, Run
+from benchmarks.catalog import BENCHMARKS
+from benchmarks.contest import Outcome
+from benchmarks.create_counts import parse_counts
+from benchmarks.memory import own_descendants, parse_rollup
+from benchmarks.places import Failed
+from benchmarks.report import Report, table
+
+
+def outcome() -> Outcome:
+    return Outcome(
+        atoll=[0.004, 0.005],
+        peers={"docker run": [0.2, 0.3]},
+        reasons={"runsc run": "it is not here\nat all"},
+        versions={"docker": "20.10"},
+    )
+
+
+def fake_run(run: Run) -> dict[str, Any]:
+    run.conditions.add_atoll({"atoll": "a fake", "engine": "fake"})
+    return run.body(outcome())
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Report:
+    monkeypatch.setattr("benchmarks.workshop.place", lambda: tmp_path)
+    return Benchmark("fake", "nothing", fake_run).measure(Options(pairs=2))
+
+
+def test_a_report_has_the_promised_shape(report: Report) -> None:
+    report = json.loads(json.dumps(report))
+    assert report["name"] == "fake"
+    assert report["atoll"] == {"p50_ms": 4.5, "p95_ms": 4.95, "p10_ms": 4.1, "n": 2}
+    assert report["peers"]["docker run"] == {
+        "p50_ms": 250,
+        "p95_ms": 295,
+        "p10_ms": 210,
+        "n": 2,
+        "ratio_p50": 55.56,
+        "ratio_p10": 51.22,
+    }
+    assert report["peers"]["runsc run"] == {"reason": "it is not here\nat all"}
+    wanted = {
+        "kernel",
+        "cpus",
+        "load_before",
+        "load_after",
+        "python",
+        "versions",
+        "date",
+        "isolation",
+    }
+    assert wanted <= set(report["conditions"])
+    assert report["conditions"]["versions"] == {"docker": "20.10"}
+
+
+def test_the_command_prints_one_object_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.workshop.place", lambda: tmp_path)
+    fake = Benchmark("fake", "nothing", fake_run)
+    monkeypatch.setattr(command, "BENCHMARKS", {"fake": fake})
+    assert command.main(["fake", "--json", "--pairs", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "fake"
+
+
+def test_a_table_shows_every_contestant(report: Report) -> None:
+    text = table(report)
+    assert "docker run" in text
+    assert "55.56×" in text
+    assert "it is not here" in text
+
+
+def test_a_part_that_stands_for_the_whole_is_shown_once(report: Report) -> None:
+    whole = {name: report[name] for name in ("atoll", "peers")}
+    assert table({**report, "parts": {"only": whole}}).count("docker run") == 1
+
+
+def test_the_page_is_made_from_kept_results(report: Report, tmp_path: Path) -> None:
+    document.save(report, tmp_path / "results")
+    page = document.page(document.load(tmp_path / "results"))
+    assert "## fake" in page
+    assert "| docker run | 250 | 295 | 210 | 2 | 55.56 | 51.22 |" in page
+    assert "cannot run: it is not here" in page
+
+
+def test_the_page_is_up_to_date() -> None:
+    if not document.PAGE.exists():
+        pytest.skip("no results are kept yet")
+    assert document.PAGE.read_text() == document.page(document.load())
+
+
+def test_benchmarks_have_the_names_that_are_promised() -> None:
+    promised = {"create", "cell", "throughput", "density", "inside", "files", "create-counts"}
+    assert promised <= set(BENCHMARKS)
+
+
+def test_counts_of_perf_are_read() -> None:
+    text = "noise\n50,,page-faults,594322,100.00,,\n29,,raw_syscalls:sys_enter,594322,100.00,,\n"
+    assert parse_counts(text) == {"page_faults": 50, "system_calls": 29}
+    with pytest.raises(Failed, match="page_faults"):
+        parse_counts("<not supported>,,page-faults,0,100.00,,\n29,,raw_syscalls:sys_enter,1,1,,\n")
+
+
+def test_private_dirty_memory_is_read() -> None:
+    text = "00400000-7fff ---p 00000000 00:00 0 [rollup]\nRss: 9 kB\nPrivate_Dirty:   12 kB\n"
+    assert parse_rollup(text) == 12 * 1024
+    assert parse_rollup("") == 0
+
+
+def test_a_child_is_found_among_the_descendants() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert child.pid in own_descendants()
+        finally:
+            child.kill()
+    assert child.pid not in own_descendants()

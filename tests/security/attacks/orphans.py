@@ -1,0 +1,34 @@
+"""Leaves fifty children without a parent, and counts the dead that nobody buries."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+
+from tests.security.attacks.kernel import report
+
+
+def main() -> None:
+    for _ in range(50):
+        pid = os.fork()
+        if pid == 0:
+            if os.fork() == 0:
+                time.sleep(0.2)
+            os._exit(0)
+        os.waitpid(pid, 0)
+    time.sleep(1.5)
+    states = [state(path) for path in glob.glob("/proc/[0-9]*/stat")]
+    report(zombies=states.count("Z"), processes=len(states))
+
+
+def state(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The engine under attack, the entries into it, and what a run has measured."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
+from atoll.model.sandbox import SandboxSpec
+from atoll.model.template import PYTHON_TEMPLATE
+from atoll.node.templates import Templates
+from tests.security import builds, measured
+from tests.security.builds import Builds, Trees
+from tests.security.entries import ENTRIES, spec_for
+from tests.security.guest import Guest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for title, lines in measured.sections():
+        terminalreporter.section(title)
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def secret() -> Iterator[str]:
+    """A word that only the host knows: in its environment, its memory and on a command line."""
+    word = f"canary-{secrets.token_hex(16)}"
+    os.environ["ATOLL_TEST_SECRET"] = word
+    program = "import signal; signal.pause()"
+    canary = subprocess.Popen([sys.executable, "-c", program, word])
+    try:
+        yield word
+    finally:
+        canary.kill()
+        canary.wait()
+        del os.environ["ATOLL_TEST_SECRET"]
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the engines of these tests keep what they keep."""
+    return tmp_path_factory.mktemp("secret-data-dir")
+
+
+@pytest.fixture(scope="session")
+def trees() -> Trees:
+    """The template for kernels, which is made once for all runs."""
+    made_in = Path(tempfile.gettempdir(), f"atoll-test-{os.geteuid()}")
+    return {PYTHON_TEMPLATE: Templates(made_in).python}
+
+
+@pytest.fixture(scope="session")
+async def engine(secret: str, data_dir: Path, trees: Trees) -> AsyncIterator[NamespaceEngine]:
+    """The engine that is attacked; skipped with the reason if this machine cannot run it."""
+    engine = NamespaceEngine(NamespaceSettings(data_dir, trees=trees))
+    try:
+        missing = [check for check in await engine.check() if check.required and not check.ok]
+        if missing:
+            pytest.skip("; ".join(f"{each.name}: {each.found} ({each.fix})" for each in missing))
+        yield engine
+    finally:
+        await engine.close()
+
+
+@pytest.fixture
+async def guest(engine: NamespaceEngine) -> AsyncIterator[Guest]:
+    """A sandbox entered by argument lists."""
+    sandbox = await engine.create(SandboxSpec())
+    try:
+        yield Guest(sandbox)
+    finally:
+        await sandbox.destroy()
+
+
+@pytest.fixture(params=ENTRIES)
+async def probe(request: pytest.FixtureRequest, engine: NamespaceEngine) -> AsyncIterator[Guest]:
+    """A sandbox entered by every entry in turn."""
+    sandbox = await engine.create(spec_for(request.param))
+    try:
+        yield Guest(sandbox, ENTRIES[request.param])
+    finally:
+        await sandbox.destroy()
+
+
+@pytest.fixture(scope="session")
+def testing_builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
+    """The engine's native programs, built so that steps can fail or be left out."""
+    return builds.Builds(tmp_path_factory.mktemp("builds"))

@@ -1,0 +1,130 @@
+"""T56: an init that hostile code has taken over. The host takes no harm from whatever it says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from atoll.engines.contract import Sandbox
+from atoll.engines.namespaces import process, sandbox, workspace
+from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
+from atoll.errors import AtollError
+from atoll.model.process import Command, TerminalSize
+from atoll.model.sandbox import SandboxSpec
+from atoll.node.commands import Commands
+from tests.campaigns import Campaign
+from tests.security.builds import Builds
+from tests.security.guest import Guest
+
+SILENT = 1
+KINDS = {
+    SILENT: "silent",
+    2: "closing",
+    3: "ending",
+    4: "noise",
+    5: "plausible",
+    6: "with descriptors",
+    7: "with too many descriptors",
+}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host waits for an answer only so long; here it does not wait long."""
+    for module, name in (
+        (workspace, "_SECONDS"),
+        (sandbox, "_SECONDS"),
+        (sandbox, "_START_SECONDS"),
+        (process, "_KILL_SECONDS"),
+    ):
+        monkeypatch.setattr(module, name, 0.3)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KINDS.get)
+async def test_an_evil_init_harms_nobody_but_its_own_sandbox(
+    kind: int,
+    testing_builds: Builds,
+    data_dir: Path,
+    guest: Guest,
+    campaign: Campaign,
+    impatient: None,
+) -> None:
+    binaries = testing_builds.make_evil(kind)
+    engine = NamespaceEngine(NamespaceSettings(data_dir, binaries=binaries))
+    try:
+        await (await engine.create(SandboxSpec())).destroy()
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(campaign.count(20 if kind == SILENT else 80)):
+            await listen_to(await engine.create(SandboxSpec()))
+        # Output that nobody wants any more is read to its end by another thread.
+        await anyio.sleep(0.05)
+        assert len(os.listdir("/proc/self/fd")) <= before
+    finally:
+        await engine.close()
+    # Others go on.
+    assert (await Commands(guest.sandbox).run("echo fine")).stdout == b"fine\n"
+
+
+async def listen_to(victim: Sandbox) -> None:
+    for name, action in everything(victim).items():
+        with anyio.move_on_after(10) as patience:
+            await only_our_errors(name, action)
+        assert not patience.cancelled_caught, f"{name} hangs"
+    with anyio.fail_after(10):
+        await victim.destroy()
+
+
+async def only_our_errors(name: str, action: Callable[[], Awaitable[object]]) -> None:
+    try:
+        await action()
+    except AtollError:
+        pass  # what became of the sandbox is told in our own terms
+    except Exception as error:
+        raise AssertionError(f"{name} raises {error!r}") from error
+
+
+def everything(victim: Sandbox) -> dict[str, Callable[[], Awaitable[object]]]:
+    files = victim.workspace
+    return {
+        "run": lambda: run(victim, Command(("true",))),
+        "terminal": lambda: run(victim, Command(("true",), stdin=True, terminal=TerminalSize())),
+        "stat": lambda: files.stat("x"),
+        "list": lambda: files.list(),
+        "read": lambda: read(victim),
+        "write": lambda: files.write("x", b"small"),
+        "write much": lambda: files.write("x", bytes(1 << 20)),
+        "make": lambda: files.make_dir("x"),
+        "remove": lambda: files.remove("x", recursive=True),
+        "rename": lambda: files.rename("x", "y"),
+        "connect": lambda: closed(victim.connect(8080)),
+        "listen": lambda: closed(victim.listen(8080)),
+    }
+
+
+async def run(victim: Sandbox, command: Command) -> None:
+    started = await victim.start(command)
+    try:
+        with anyio.move_on_after(0.5):
+            async for _output in started.output():
+                pass
+        await started.signal(15)
+        with anyio.move_on_after(0.5):
+            await started.wait()
+    finally:
+        await started.close()
+
+
+async def read(victim: Sandbox) -> None:
+    count = 0
+    async for chunk in victim.workspace.read("x"):
+        count += len(chunk)
+        if count > 64 << 20:
+            return
+
+
+async def closed(opening: Awaitable[object]) -> None:
+    (await opening).close()  # type: ignore[attr-defined]
