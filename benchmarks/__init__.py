@@ -1,0 +1,1 @@
+"""Atoll beside what people use today: one module per benchmark, one per peer, ratios rather than times."""

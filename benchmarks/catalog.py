@@ -1,0 +1,18 @@
+"""The one place that names benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.benchmark import Benchmark
+from benchmarks.cell import CELL
+from benchmarks.create import CREATE
+from benchmarks.create_counts import CREATE_COUNTS
+from benchmarks.density import DENSITY
+from benchmarks.files import FILES
+from benchmarks.inside import INSIDE
+from benchmarks.throughput import THROUGHPUT
+
+_ALL = (CREATE, CREATE_COUNTS, CELL, THROUGHPUT, DENSITY, INSIDE, FILES)
+
+BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}

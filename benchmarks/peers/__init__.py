@@ -1,0 +1,1 @@
+"""What Atoll is measured against, one file each, all behind `peer.Peer`."""
