@@ -99,11 +99,6 @@ BUILDING = [
         }
         END
         javac Hello.java && java -Xmx128m Hello""", "hello 1", "javac"),
-    shell("rustc", """
-        echo 'fn main() { println!("hello"); }' > a.rs && rustc a.rs && ./a""", "hello", "rustc"),
-    shell("go", """
-        echo 'package main; import "fmt"; func main() { fmt.Println("hello") }' > a.go
-        go run a.go""", "hello", "go"),
     shell("gdb_version", "gdb --version | head -1 | cut -c1-7", "GNU gdb", "gdb"),
     # Debuggers start, but cannot trace: that reaches into rarely tested kernel code.
     python("tracing_is_refused", """

@@ -72,9 +72,10 @@ async def test_files_count_as_memory(engine: Engine) -> None:
 
 async def test_processes_are_held(engine: Engine) -> None:
     hog = await engine.create(SandboxSpec(limits=Limits(processes=16)))
+    sibling = await engine.create(SandboxSpec())
     result = await run(hog, "for each in $(seq 100); do sleep 1000 & done")
     assert result.reason is EndReason.TOO_MANY_PROCESSES
-    assert await is_alive(hog)
+    assert await is_alive(sibling)
 
 
 async def test_the_processor_is_shared_out(engine: Engine) -> None:
