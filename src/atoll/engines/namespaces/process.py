@@ -40,6 +40,7 @@ _CHUNK = 65536
 # More than a pipe holds.
 _LAST_CHUNKS = 32
 _KILL_SECONDS = 5.0
+_WAKE_SECONDS = 0.25
 _FAILURE = struct.Struct("2i")
 _END_OF_INPUT = b"\x04"
 
@@ -90,6 +91,10 @@ class Owner(Protocol):
 
     def kill_everything(self) -> None:
         """Kill every process of the sandbox."""
+        ...
+
+    def wake_supervisors(self) -> None:
+        """Let supervisors that were stopped go on."""
         ...
 
     def awake(self) -> AbstractAsyncContextManager[None]:
@@ -419,10 +424,15 @@ class NamespaceProcess:
         self._killed = True
         async with self._owner.awake():
             self._tell(SupervisorRequest(op=SupervisorOp.KILL))
+            with anyio.move_on_after(_WAKE_SECONDS):
+                await self._wait_until(self._has_no_supervisor)
+                return
+            # Somebody inside may have stopped it.
+            self._owner.wake_supervisors()
             with anyio.move_on_after(_KILL_SECONDS):
                 await self._wait_until(self._has_no_supervisor)
                 return
-            # It was stopped from inside, or is outrun by what it should kill.
+            # It is stopped again and again, or outrun by what it should kill.
             self._owner.kill_everything()
             await self._wait_until(self._has_no_supervisor)
 

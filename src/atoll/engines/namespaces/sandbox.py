@@ -324,6 +324,11 @@ class NamespaceSandbox:
         with suppress(OSError, Conflict):
             self._ask_init(InitOp.KILL_ALL, [])
 
+    def wake_supervisors(self) -> None:
+        """Let supervisors that somebody inside has stopped go on."""
+        with suppress(OSError, Conflict):
+            self._ask_init(InitOp.WAKE, [])
+
     def released(self, process: NamespaceProcess, leftover: list[int]) -> None:
         """Forget a process and read its open outputs to nowhere."""
         self._processes.discard(process)

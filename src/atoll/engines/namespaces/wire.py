@@ -151,6 +151,7 @@ class InitOp(IntEnum):
     CONNECT = 3
     LISTEN = 4
     KILL_ALL = 5
+    WAKE = 6  # let supervisors that somebody inside has stopped go on
 
 
 class RunFlag(IntEnum):

@@ -256,6 +256,19 @@ class ProcessConformance(Conformance):
         assert outcome.code == 0
         assert outcome.stdout.strip().isdigit()
 
+    async def test_reading_and_waiting_at_once_both_end(self, sandbox: Sandbox) -> None:
+        async def read_and_wait() -> None:
+            process = await sandbox.start(Command(("sh", "-c", "sleep 1000 & exit 3")))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(process.wait)
+                assert (await collect(process)).code == 3
+            await process.close()
+
+        with soon():
+            async with anyio.create_task_group() as tasks:
+                for _ in range(30):
+                    tasks.start_soon(read_and_wait)
+
     async def test_what_a_process_leaves_behind_goes_on(self, sandbox: Sandbox) -> None:
         outcome = await run_line(sandbox, "sleep 1000 > /dev/null 2>&1 & echo $!")
         assert (await run_line(sandbox, f"kill -0 {outcome.stdout.decode()}")).code == 0

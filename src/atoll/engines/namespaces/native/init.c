@@ -62,6 +62,13 @@ static int *supervisor_slot(int pid)
     return 0;
 }
 
+static void wake_supervisors(void)
+{
+    for (int i = 0; i < MOST_SUPERVISORS; i++)
+        if (supervisors[i])
+            sys(SYS_kill, supervisors[i], SIGCONT);
+}
+
 static void reap(void)
 {
     int status;
@@ -173,6 +180,8 @@ static void answer(void)
         leave(0); /* nobody owns this sandbox any more */
     if (length == sizeof request && request.op == INIT_OP_KILL_ALL)
         kill_everything();
+    else if (length == sizeof request && request.op == INIT_OP_WAKE)
+        wake_supervisors();
     else if (length == sizeof request && count > 0)
         start(&request, fds, count);
     close_fds(fds, count);
