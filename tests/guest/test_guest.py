@@ -17,7 +17,7 @@ from tests.guest.machine import run_job
 pytestmark = [pytest.mark.root_only, pytest.mark.timeout(1500)]
 
 INSIDE = "tests/guest/inside"
-CONTRACT = ("tests/engines", "-k", "namespaces")
+CONTRACT = ("tests/engines/test_contract.py", "-k", "namespaces")
 BOMBS = ("tests/security/test_resources.py", "-k", "cgroup")
 FORBID = "echo 0 >/proc/sys/user/max_user_namespaces"
 ALLOW = "echo 1000 >/proc/sys/user/max_user_namespaces"
