@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli.environment import data_directory
 from atoll.cli.examination import Examination, print_examination
+from atoll.client.places import data_directory
 from atoll.engines.contract import Check
 from tests.cli.conftest import Atoll
 

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 
 import anyio
 
-from atoll.cli.environment import data_directory, search_path
+from atoll.cli.environment import search_path
 from atoll.cli.messages import colour, printable
+from atoll.client.places import data_directory
 from atoll.engines import catalog
 from atoll.engines.contract import Check
 from atoll.errors import AtollError

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from atoll.cli.environment import data_directory
 from atoll.cli.messages import notice
 from atoll.cli.options import Wish
+from atoll.client.places import data_directory
 from atoll.engines import catalog
 from atoll.engines.contract import Sandbox
 from atoll.model.limits import LimitsInfo

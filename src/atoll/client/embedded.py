@@ -20,6 +20,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from atoll.client.places import data_directory
 from atoll.errors import Conflict
 from atoll.model.sandbox import SandboxSpec
 
@@ -124,21 +125,10 @@ def share_node(engine: str) -> EmbeddedNode:
     key = (os.getpid(), engine)
     with _sharing:
         if key not in _shared:
-            node = EmbeddedNode(engine, default_data_dir())
+            node = EmbeddedNode(engine, data_directory())
             atexit.register(node.close)
             _shared[key] = node
         return _shared[key]
-
-
-def default_data_dir() -> Path:
-    """Return where this user's templates and ids are kept."""
-    given = os.environ.get("ATOLL_DATA")
-    if given:
-        return Path(given)
-    if os.geteuid() == 0:
-        return Path("/var/lib/atoll")
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-    return Path(base, "atoll")
 
 
 class _Owner:
