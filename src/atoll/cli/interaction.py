@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import termios
@@ -49,7 +50,7 @@ async def _attend(sandbox: Sandbox) -> ProcessEnd:
                 tasks.start_soon(_pass_keys, terminal)
                 tasks.start_soon(_pass_sizes, terminal)
                 async for data in terminal.read():
-                    await write_all(STDOUT, data)
+                    await _show(data)
                 end = await terminal.wait()
                 tasks.cancel_scope.cancel()
         return end
@@ -62,8 +63,23 @@ async def _pass_keys(terminal: Terminal) -> None:
         except Conflict:
             # The shell has just ended; its end is being waited for elsewhere.
             return
-    # The window was closed. The kernel tells that to the leader of a session only, so tell ourselves.
+    await _hang_up()
+
+
+async def _show(data: bytes) -> None:
+    try:
+        await write_all(STDOUT, data)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        await _hang_up()
+
+
+async def _hang_up() -> None:
+    """End as one does whose window was closed."""
+    # The kernel tells that to the leader of a session only, so tell ourselves.
     os.kill(os.getpid(), signal.SIGHUP)
+    await anyio.sleep_forever()
 
 
 async def _read_keys() -> bytes:
@@ -79,7 +95,11 @@ async def _pass_sizes(terminal: Terminal) -> None:
         # The window may have changed while the sandbox was being made.
         await terminal.resize(terminal_size())
         async for _ in changes:
-            await terminal.resize(terminal_size())
+            try:
+                size = terminal_size()
+            except OSError:
+                await _hang_up()
+            await terminal.resize(size)
 
 
 def terminal_size() -> TerminalSize:
