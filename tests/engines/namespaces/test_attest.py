@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from atoll.engines.namespaces.attest import Expected, attest, attest_jail, differences
+from atoll.engines.namespaces.attest import (
+    Expected,
+    Host,
+    attest,
+    attest_jail,
+    attest_process,
+    differences,
+    look_at_host,
+)
 from atoll.engines.namespaces.wire import PROBE_ERRNO, VERSION, InitHello
 from atoll.errors import Unavailable
 
@@ -54,7 +62,9 @@ HELLO = InitHello(
     proc_write=errno.EACCES,
     hostname=b"atoll",
 )
+HOST = Host({name: f"{name}:[2]" for name in NAMESPACES}, frozenset({"/proc/kcore"}))
 EXPECTED = Expected(
+    host=HOST,
     host_uid=70000,
     host_gid=70000,
     keeps_groups=False,
@@ -71,6 +81,7 @@ def proc(tmp_path: Path) -> Path:
     process = tmp_path / "12"
     for folder, number in ((process, 1), (tmp_path / "self", 2)):
         (folder / "ns").mkdir(parents=True)
+        (folder / "root").mkdir()
         for name in NAMESPACES:
             os.symlink(f"{name}:[{number}]", folder / "ns" / name)
     for name, text in (
@@ -85,7 +96,12 @@ def proc(tmp_path: Path) -> Path:
 
 
 def test_a_good_sandbox_passes(proc: Path) -> None:
-    attest(12, HELLO, EXPECTED, proc)
+    place = attest(12, HELLO, EXPECTED, proc)
+    attest_process(12, EXPECTED, place, proc)
+
+
+def test_the_host_is_what_it_shows(proc: Path) -> None:
+    assert look_at_host(proc) == HOST
 
 
 BAD = [
@@ -147,6 +163,24 @@ def test_a_namespace_of_the_host_is_noticed(proc: Path, name: str) -> None:
         attest(12, HELLO, EXPECTED, proc)
 
 
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_a_kernel_in_another_sandbox_is_noticed(proc: Path, name: str) -> None:
+    place = attest(12, HELLO, EXPECTED, proc)
+    link = proc / "12/ns" / name
+    link.unlink()
+    link.symlink_to(f"{name}:[3]")
+    with pytest.raises(Unavailable, match="not in its sandbox"):
+        attest_process(12, EXPECTED, place, proc)
+
+
+def test_a_kernel_with_another_root_is_noticed(proc: Path) -> None:
+    place = attest(12, HELLO, EXPECTED, proc)
+    (proc / "12/root").rename(proc / "12/old-root")
+    (proc / "12/root").mkdir()
+    with pytest.raises(Unavailable, match="not in its sandbox"):
+        attest_process(12, EXPECTED, place, proc)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -174,7 +208,7 @@ def test_an_older_kernel_needs_no_landlock(proc: Path) -> None:
 
 
 def test_a_jail_without_privileges_passes(proc: Path) -> None:
-    attest_jail(12, 70000, 70000, rootless=False, proc=proc)
+    attest_jail(12, 70000, 70000, rootless=False, host=HOST, proc=proc)
 
 
 @pytest.mark.parametrize(
@@ -191,4 +225,4 @@ def test_a_jail_without_privileges_passes(proc: Path) -> None:
 def test_a_privilege_of_the_jail_is_noticed(proc: Path, good: str, bad: str) -> None:
     (proc / "12/status").write_text(STATUS.replace(good, bad))
     with pytest.raises(Unavailable, match="the jail is not what it should be"):
-        attest_jail(12, 70000, 70000, rootless=False, proc=proc)
+        attest_jail(12, 70000, 70000, rootless=False, host=HOST, proc=proc)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from atoll.engines.namespaces.wire import (
 )
 from atoll.errors import Unavailable
 
+_PROC = Path("/proc")
+_CHUNK = 1 << 16
 _NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _JAIL_NAMESPACES = ("mnt", "pid", "net", "ipc", "uts")
 _WRITABLE = frozenset({"/proc", "/dev/pts", "/dev/shm", "/tmp", "/home/sandbox", "/workspace"})
@@ -30,9 +33,26 @@ _SECUREBITS = 0b11101111
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """What this machine is, to compare with: read once."""
+
+    namespaces: Mapping[str, str]
+    masked: frozenset[str]  # what this kernel has in /proc that sandboxes must not see
+
+
+def look_at_host(proc: Path = _PROC) -> Host:
+    """Return what a sandbox must not share."""
+    names = (*MASKED_FILES, *MASKED_DIRECTORIES)
+    with _open_process(proc / "self") as own:
+        namespaces = own.namespaces(_NAMESPACES)
+    return Host(namespaces, frozenset(f"/proc/{name}" for name in names if (proc / name).exists()))
+
+
+@dataclass(frozen=True, slots=True)
 class Expected:
     """What was asked for."""
 
+    host: Host
     host_uid: int
     host_gid: int
     keeps_groups: bool  # without root, supplementary groups cannot be dropped
@@ -42,55 +62,118 @@ class Expected:
     writable_mounts: frozenset[str]
 
 
-def attest(pid: int, hello: InitHello, expected: Expected, proc: Path = Path("/proc")) -> None:
-    """Raise `Unavailable` if the sandbox whose init is `pid` differs from what was asked for."""
-    for difference in differences(pid, hello, expected, proc):
-        raise Unavailable(
-            f"the new sandbox is not what it should be: {difference}; it was destroyed"
-        )
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where all processes of one sandbox are: its namespaces and its root."""
+
+    namespaces: Mapping[str, str]
+    root: tuple[int, int]
 
 
-def attest_process(pid: int, expected: Expected, proc: Path = Path("/proc")) -> None:
-    """Raise `Unavailable` if a process that did not descend from init differs from what was asked for."""
-    for difference in process_differences(pid, expected, proc):
-        raise Unavailable(f"a new kernel is not what it should be: {difference}; it was killed")
+def attest(pid: int, hello: InitHello, expected: Expected, proc: Path = _PROC) -> Place:
+    """Return where the sandbox is whose init is `pid`; raise `Unavailable` if it differs from what was asked for."""
+    with _open_process(proc / str(pid)) as init:
+        for difference in _init_differences(init, hello, expected):
+            raise Unavailable(
+                f"the new sandbox is not what it should be: {difference}; it was destroyed"
+            )
+        return init.place()
 
 
-def differences(pid: int, hello: InitHello, expected: Expected, proc: Path) -> Iterator[str]:
+def attest_process(pid: int, expected: Expected, place: Place, proc: Path = _PROC) -> None:
+    """Raise `Unavailable` if a kernel differs from what was asked for, or is not where its sandbox is.
+
+    Mounts are its namespace's, which was looked at with init.
+    """
+    with _open_process(proc / str(pid)) as process:
+        for difference in _process_differences(process, process.status(), expected):
+            raise Unavailable(f"a new kernel is not what it should be: {difference}; it was killed")
+        if process.place() != place:
+            raise Unavailable("a new kernel is not in its sandbox; it was killed")
+
+
+def differences(
+    pid: int, hello: InitHello, expected: Expected, proc: Path = _PROC
+) -> Iterator[str]:
     """Yield what differs in a new sandbox's init."""
+    with _open_process(proc / str(pid)) as init:
+        yield from _init_differences(init, hello, expected)
+
+
+def attest_jail(
+    pid: int, uid: int, gid: int, *, rootless: bool, host: Host, proc: Path = _PROC
+) -> None:
+    """Raise `Unavailable` if the jail whose reaper is `pid` holds any privilege."""
+    with _open_process(proc / str(pid)) as reaper:
+        status = reaper.status()
+        found = [
+            *_first_process_differences(status),
+            *_privilege_differences(status, uid, gid, keeps_groups=rootless),
+            *_namespace_differences(reaper.namespaces(_JAIL_NAMESPACES), host),
+        ]
+    if found:
+        raise Unavailable(f"the jail is not what it should be: {found[0]}; it was ended")
+
+
+class _Process:
+    """What the kernel tells of a process; every create waits for it, so it is read without detours."""
+
+    def __init__(self, directory: int) -> None:
+        self._directory = directory
+
+    def read(self, name: str) -> str:
+        """Return a file."""
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+        try:
+            parts = []
+            while part := os.read(fd, _CHUNK):
+                parts.append(part)
+        finally:
+            os.close(fd)
+        return b"".join(parts).decode("utf-8", "surrogateescape")
+
+    def status(self) -> dict[str, str]:
+        """Return the lines of `status` by name."""
+        pairs = (line.partition(":") for line in self.read("status").splitlines())
+        return {key: value.strip() for key, _, value in pairs}
+
+    def namespaces(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the kernel's names of its namespaces."""
+        return {name: os.readlink(f"ns/{name}", dir_fd=self._directory) for name in names}
+
+    def place(self) -> Place:
+        """Return where it is."""
+        root = os.stat("root", dir_fd=self._directory)
+        return Place(self.namespaces(_NAMESPACES), (root.st_dev, root.st_ino))
+
+
+@contextmanager
+def _open_process(path: Path) -> Iterator[_Process]:
+    directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield _Process(directory)
+    finally:
+        os.close(directory)
+
+
+def _init_differences(init: _Process, hello: InitHello, expected: Expected) -> Iterator[str]:
+    status = init.status()
     yield from _hello_differences(hello, expected.hostname)
-    yield from _first_process_differences(_read_status(proc / str(pid)))
-    yield from process_differences(pid, expected, proc)
+    yield from _first_process_differences(status)
+    yield from _process_differences(init, status, expected)
+    yield from _namespace_differences(init.namespaces(_NAMESPACES), expected.host)
+    yield from _mount_differences(init.read("mountinfo"), expected)
 
 
-def process_differences(pid: int, expected: Expected, proc: Path) -> Iterator[str]:
-    """Yield what differs in any process."""
-    process = proc / str(pid)
-    status = _read_status(process)
+def _process_differences(
+    process: _Process, status: Mapping[str, str], expected: Expected
+) -> Iterator[str]:
     yield from _privilege_differences(
         status, expected.host_uid, expected.host_gid, keeps_groups=expected.keeps_groups
     )
     yield from _filter_differences(status)
-    yield from _namespace_differences(process, proc / "self", _NAMESPACES)
-    yield from _limit_differences((process / "limits").read_text(), expected.rlimits)
-    yield from _cgroup_differences((process / "cgroup").read_text(), expected.cgroups)
-    mounts = (process / "mountinfo").read_text()
-    yield from _mount_differences(mounts, expected.writable_mounts)
-    yield from _missing_mounts(mounts, proc)
-
-
-def attest_jail(
-    pid: int, uid: int, gid: int, *, rootless: bool, proc: Path = Path("/proc")
-) -> None:
-    """Raise `Unavailable` if the jail whose reaper is `pid` holds any privilege."""
-    process = proc / str(pid)
-    found = [
-        *_first_process_differences(_read_status(process)),
-        *_privilege_differences(_read_status(process), uid, gid, keeps_groups=rootless),
-        *_namespace_differences(process, proc / "self", _JAIL_NAMESPACES),
-    ]
-    if found:
-        raise Unavailable(f"the jail is not what it should be: {found[0]}; it was ended")
+    yield from _limit_differences(process.read("limits"), expected.rlimits)
+    yield from _cgroup_differences(process.read("cgroup"), expected.cgroups)
 
 
 def _hello_differences(hello: InitHello, hostname: str) -> Iterator[str]:
@@ -110,11 +193,6 @@ def _hello_differences(hello: InitHello, hostname: str) -> Iterator[str]:
         yield f"Landlock does not keep it from writing to /proc (errno {hello.proc_write})"
     if hello.hostname.decode(errors="replace") != hostname:
         yield f"its name is {hello.hostname!r}, not {hostname!r}"
-
-
-def _read_status(process: Path) -> dict[str, str]:
-    lines = (process / "status").read_text().splitlines()
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def _privilege_differences(
@@ -143,9 +221,9 @@ def _filter_differences(status: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is {status[name]}, not {wanted}"
 
 
-def _namespace_differences(process: Path, own: Path, names: Iterable[str]) -> Iterator[str]:
-    for name in names:
-        if os.readlink(process / "ns" / name) == os.readlink(own / "ns" / name):
+def _namespace_differences(found: Mapping[str, str], host: Host) -> Iterator[str]:
+    for name, link in found.items():
+        if link == host.namespaces[name]:
             yield f"the {name} namespace is the host's"
 
 
@@ -166,33 +244,31 @@ def _cgroup_differences(text: str, wanted: Mapping[str, str]) -> Iterator[str]:
             yield f"cgroup {controller or 'v2'} is {found.get(controller)!r}, not {name!r}"
 
 
-def _mount_differences(text: str, writable_mounts: frozenset[str]) -> Iterator[str]:
-    options_of_root = None
+def _mount_differences(text: str, expected: Expected) -> Iterator[str]:
+    writable = _WRITABLE | expected.writable_mounts
+    points, options_of_root = [], None
     for line in text.splitlines():
         fields = line.split()
-        mount_point, options = fields[4], fields[5].split(",")
+        point, options = fields[4], fields[5].split(",")
+        points.append(point)
         kind = fields[fields.index("-") + 1]
-        if mount_point == "/":
+        if point == "/":
             options_of_root = (kind, options)
         if "nosuid" not in options:
-            yield f"{mount_point} is mounted without nosuid"
-        if "ro" not in options and mount_point not in _WRITABLE | writable_mounts:
-            yield f"{mount_point} is mounted writable"
+            yield f"{point} is mounted without nosuid"
+        if "ro" not in options and point not in writable:
+            yield f"{point} is mounted writable"
         if "ro" not in options and "nodev" not in options and kind != "devpts":
-            yield f"{mount_point} is mounted without nodev"
+            yield f"{point} is mounted without nodev"
     if options_of_root is None or options_of_root[0] != "tmpfs" or "ro" not in options_of_root[1]:
         yield f"the root is {options_of_root}, not a read-only tree of its own"
+    yield from _missing_mounts(points, expected.host)
 
 
-def _missing_mounts(mounts: str, proc: Path) -> Iterator[str]:
+def _missing_mounts(points: list[str], host: Host) -> Iterator[str]:
     """Yield what of the mounts that hide, limit or protect is missing."""
-    points = [line.split()[4] for line in mounts.splitlines()]
-    masked = [
-        f"/proc/{name}" for name in (*MASKED_FILES, *MASKED_DIRECTORIES) if (proc / name).exists()
-    ]
-    for point in (*sorted(_WRITABLE), "/proc/sys", *masked):
-        if point not in points:
-            yield f"nothing is mounted on {point}"
+    for point in sorted({*_WRITABLE, "/proc/sys", *host.masked}.difference(points)):
+        yield f"nothing is mounted on {point}"
     # The jail's own lies below, and shows the processes of all its sandboxes.
     if points.count("/proc") < 2:
         yield "/proc is the jail's"

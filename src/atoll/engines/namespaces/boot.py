@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from atoll.engines.namespaces import channel
-from atoll.engines.namespaces.attest import Expected, attest_process
+from atoll.engines.namespaces.attest import Expected, Place, attest_process
 from atoll.engines.namespaces.cgroups import SandboxCgroup
 from atoll.engines.namespaces.process import Plumbing, open_kernel_plumbing
 from atoll.engines.namespaces.wire import VERSION, InitHello, SpawnFlag, SpawnRequest
@@ -124,7 +124,9 @@ def _boot(jail: Jail, request: SpawnRequest, fds: Sequence[int], host_id: int) -
     return booted
 
 
-def join_kernel(jail: Jail, birth: Birth, pidfd: int, *, rootless: bool) -> Plumbing:
+def join_kernel(
+    jail: Jail, birth: Birth, pidfd: int, place: Place | None, *, rootless: bool
+) -> Plumbing:
     """Fork a kernel into a sandbox that exists, attested before it is returned."""
     plumbing, fds = open_kernel_plumbing()
     with ExitStack() as undo:
@@ -140,7 +142,8 @@ def join_kernel(jail: Jail, birth: Birth, pidfd: int, *, rootless: bool) -> Plum
         pid = receive_kernel_pid(plumbing.channel)
         if birth.host_id:
             raise_oom_score(pid)
-        attest_process(pid, birth.expected)
+        if place is not None:
+            attest_process(pid, birth.expected, place)
         undo.pop_all()
     return plumbing
 

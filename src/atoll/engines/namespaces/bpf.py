@@ -19,6 +19,7 @@ _LOAD_WORD, _AND = 0x20, 0x54
 _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x05, 0x15, 0x35, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _MOST_INSTRUCTIONS = 4096
+_FARTHEST = 255  # of a conditional jump
 
 
 def errno_verdict(errno: int) -> int:
@@ -56,6 +57,11 @@ class _Instruction:
     code: int
     operand: int
     if_true: str | None = None  # a label; None is the next instruction
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it goes on with the next instruction if its comparison is false."""
+        return self.if_true is not None and self.code != _JUMP
 
 
 def assemble(
@@ -126,7 +132,7 @@ def _add_verdict(program: _Program, verdict: Verdict) -> None:
 
 
 class _Program:
-    """Instructions with labels; every conditional jump is near, every far one unconditional."""
+    """Instructions with labels. Conditional jumps that lead too far go by way of an unconditional one."""
 
     def __init__(self) -> None:
         self._instructions: list[_Instruction] = []
@@ -141,24 +147,49 @@ class _Program:
         self._labels[name] = len(self._instructions)
 
     def add(self, code: int, operand: int, if_true: str | None = None) -> None:
-        if if_true is None or code == _JUMP:
-            self._instructions.append(_Instruction(code, operand, if_true))
-            return
-        # Conditional jumps reach 255 instructions; behind each stands one that reaches everywhere.
-        self._instructions.append(_Instruction(code, operand, "next"))
-        self._instructions.append(_Instruction(_JUMP, 0, if_true))
+        self._instructions.append(_Instruction(code, operand, if_true))
 
     def encode(self) -> bytes:
-        if len(self._instructions) > _MOST_INSTRUCTIONS:
+        places = self._places()
+        if places[-1] > _MOST_INSTRUCTIONS:
             raise ValueError(
-                f"filter has {len(self._instructions)} instructions, the most is {_MOST_INSTRUCTIONS}"
+                f"filter has {places[-1]} instructions, the most is {_MOST_INSTRUCTIONS}"
             )
-        return b"".join(self._encode(at, each) for at, each in enumerate(self._instructions))
+        return b"".join(
+            self._encode(each, places, at) for at, each in enumerate(self._instructions)
+        )
 
-    def _encode(self, at: int, instruction: _Instruction) -> bytes:
-        operand, true, false = instruction.operand, 0, 0
-        if instruction.if_true == "next":
-            false = 1
-        elif instruction.if_true is not None:
-            operand = self._labels[instruction.if_true] - at - 1
-        return struct.pack("<HBBI", instruction.code, true, false, operand)
+    def _places(self) -> list[int]:
+        """Return where each instruction goes, and the end; every detour moves what is behind it."""
+        far: set[int] = set()
+        while True:
+            places = [0]
+            for at in range(len(self._instructions)):
+                places.append(places[-1] + (2 if at in far else 1))
+            too_far = {
+                at
+                for at, each in enumerate(self._instructions)
+                if each.is_conditional and self._distance(each, places, at) > _FARTHEST
+            }
+            if too_far <= far:
+                return places
+            far |= too_far
+
+    def _distance(self, instruction: _Instruction, places: list[int], at: int) -> int:
+        assert instruction.if_true is not None
+        return places[self._labels[instruction.if_true]] - places[at] - 1
+
+    def _encode(self, instruction: _Instruction, places: list[int], at: int) -> bytes:
+        if instruction.if_true is None:
+            return _pack(instruction.code, instruction.operand)
+        distance = self._distance(instruction, places, at)
+        if not instruction.is_conditional:
+            return _pack(_JUMP, distance)
+        if places[at + 1] - places[at] == 1:
+            return _pack(instruction.code, instruction.operand, distance)
+        detour = _pack(_JUMP, distance - 1)
+        return _pack(instruction.code, instruction.operand, 0, 1) + detour
+
+
+def _pack(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, if_true, if_false, operand)

@@ -16,7 +16,15 @@ import anyio.to_thread
 
 from atoll.engines.contract import Check, Feature
 from atoll.engines.namespaces import cgroups, channel, limits, mounts, seccomp
-from atoll.engines.namespaces.attest import Expected, attest, attest_jail, attest_process
+from atoll.engines.namespaces.attest import (
+    Expected,
+    Host,
+    Place,
+    attest,
+    attest_jail,
+    attest_process,
+    look_at_host,
+)
 from atoll.engines.namespaces.boot import (
     Birth,
     Booted,
@@ -64,6 +72,7 @@ class _Parts:
     """What an open engine holds."""
 
     keeper: Keeper
+    host: Host
     zygote_id: int
     drains: Drains
     watchdog: Watchdog
@@ -153,7 +162,7 @@ class NamespaceEngine:
             tree = _open_tree(tree, keeper)
             zygote_id = 0 if ids is None else ids.take()
             undo.pop_all()
-        return _Parts(keeper, zygote_id, Drains(), Watchdog(), ids, tree)
+        return _Parts(keeper, look_at_host(), zygote_id, Drains(), Watchdog(), ids, tree)
 
     def _find_jail(self, parts: _Parts, name: str) -> Jail:
         """Return the jail of a template; made on first use."""
@@ -170,7 +179,7 @@ class NamespaceEngine:
         try:
             if settings.attested:
                 uid, gid = parts.zygote_id or os.geteuid(), parts.zygote_id or os.getegid()
-                attest_jail(jail.pid, uid, gid, rootless=self._rootless)
+                attest_jail(jail.pid, uid, gid, rootless=self._rootless, host=parts.host)
             jail.load_filter(seccomp.filter_for())
             if parts.tree is not None:
                 parts.tree.admit_zygotes(jail.pid, parts.zygote_id)
@@ -204,14 +213,14 @@ class NamespaceEngine:
         with ExitStack() as resources:
             host_id = _take_id(parts, resources)
             cgroup = _make_cgroup(parts, spec.id, resolved, resources)
-            birth = Birth(
-                spec, resolved, host_id, cgroup, self._expected(spec, resolved, host_id, cgroup)
-            )
-            booted, kernel = self._boot(parts, jail, birth, resources)
+            expected = self._expected(parts.host, spec, resolved, host_id, cgroup)
+            birth = Birth(spec, resolved, host_id, cgroup, expected)
+            booted, place, kernel = self._boot(parts, jail, birth, resources)
             sandbox = NamespaceSandbox(
                 birth,
                 LimitsInfo(resolved, held),
                 booted=booted,
+                place=place,
                 jail=jail,
                 drains=parts.drains,
                 forget=parts.sandboxes.discard,
@@ -227,9 +236,9 @@ class NamespaceEngine:
 
     def _boot(
         self, parts: _Parts, jail: Jail, birth: Birth, resources: ExitStack
-    ) -> tuple[Booted, Plumbing | None]:
+    ) -> tuple[Booted, Place | None, Plumbing | None]:
         """Set the sandbox up and attest it; it is killed if anything fails."""
-        kernel = None
+        kernel, place = None, None
         spec, cgroup, host_id = birth.spec, birth.cgroup, birth.host_id
         request = spawn_request(spec, birth.limits, cgroup, rootless=self._rootless)
         request.omit, request.failpoint = self._settings.omit, self._settings.failpoint
@@ -253,20 +262,22 @@ class NamespaceEngine:
             if cgroup is not None:
                 cgroup.entered()
             if self._settings.attested:
-                attest(booted.pid, booted.hello, birth.expected)
+                place = attest(booted.pid, booted.hello, birth.expected)
                 if kernel is not None and kernel.channel is not None:
-                    attest_process(receive_kernel_pid(kernel.channel), birth.expected)
+                    attest_process(receive_kernel_pid(kernel.channel), birth.expected, place)
             undo.pop_all()
-        return booted, kernel
+        return booted, place, kernel
 
     def _expected(
         self,
+        host: Host,
         spec: SandboxSpec,
         resolved: ResolvedLimits,
         host_id: int,
         cgroup: SandboxCgroup | None,
     ) -> Expected:
         return Expected(
+            host=host,
             host_uid=host_id or os.geteuid(),
             host_gid=host_id or os.getegid(),
             keeps_groups=self._rootless,

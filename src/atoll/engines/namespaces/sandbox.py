@@ -19,6 +19,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from atoll.engines.namespaces import channel
+from atoll.engines.namespaces.attest import Place
 from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill_and_wait
 from atoll.engines.namespaces.cgroups import Events, SandboxCgroup
 from atoll.engines.namespaces.drains import Drains
@@ -60,6 +61,7 @@ class NamespaceSandbox:
         limits: LimitsInfo,
         *,
         booted: Booted,
+        place: Place | None,
         jail: Jail,
         drains: Drains,
         forget: Callable[[NamespaceSandbox], None],
@@ -67,6 +69,7 @@ class NamespaceSandbox:
         booted.init.setblocking(False)
         self._birth = birth
         self._spec = birth.spec
+        self._place = place
         self._jail = jail
         self._limits = limits
         self._init = booted.init
@@ -156,8 +159,9 @@ class NamespaceSandbox:
         return process
 
     async def _join_kernel(self) -> Plumbing:
+        rootless = os.geteuid() != 0
         join = partial(
-            join_kernel, self._jail, self._birth, self._pidfd, rootless=os.geteuid() != 0
+            join_kernel, self._jail, self._birth, self._pidfd, self._place, rootless=rootless
         )
         with self.call():
             return await anyio.to_thread.run_sync(join)

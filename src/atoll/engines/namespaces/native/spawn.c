@@ -483,16 +483,14 @@ static _Noreturn void become_kernel(void)
 {
     const int *fds = kernel_fds();
     uint64_t none = 0;
-    if (request.flags & SPAWN_FLAG_JOIN)
-        raise_oom_score();
     sys(SYS_setpgid, 0, 0);
-    long outcome = seal();
+    long outcome = 0;
     for (int stream = 0; stream < 3 && outcome >= 0; stream++)
         outcome = sys(SYS_dup3, fds[2 + stream], stream, 0);
     if (outcome >= 0)
         outcome = keep_only(fds[1]);
     if (outcome < 0)
-        sys(SYS_exit_group, ATOLL_KERNEL_FAILED + failed_step);
+        sys(SYS_exit_group, ATOLL_KERNEL_FAILED);
     sys(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, sizeof none);
     /* The user's code runs right here: there is nothing to hide, and it may look at itself. */
     sys(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
@@ -507,9 +505,6 @@ static long become_supervisor(void)
     failed_step = STEP_KERNEL_FORK;
     if (pid < 0)
         return -EAGAIN;
-    long outcome = seal();
-    if (outcome < 0)
-        return outcome;
     DO(SUPERVISOR, keep_only(kernel_fds()[0]));
     return exec_init("supervisor", pid);
 }
@@ -522,17 +517,18 @@ static int supervisor_main(void *unused)
     __builtin_unreachable();
 }
 
-static long clone_on(char *top, int (*function)(void *), uint64_t flags, int cgroup);
+static long clone_on(char *top, int (*function)(void *), uint64_t flags);
 
 /* Kernels have a supervisor like every command. It is born sharing this memory, forks the kernel from it, which
- * is the only copy of page tables that is made, and becomes the static program. */
+ * is the only copy of page tables that is made, and becomes the static program. Both are born sealed: giving up
+ * privileges once for three processes is cheaper, and leaves none of them a moment with any. */
 static long fork_kernel(void)
 {
     if (!(request.flags & SPAWN_FLAG_KERNEL))
         return 0;
     if (!fork_quietly)
         return -ENOTSUP;
-    long pid = clone_on(supervisor_stack + STACK_BYTES, supervisor_main, CLONE_VM | CLONE_VFORK, -1);
+    long pid = clone_on(supervisor_stack + STACK_BYTES, supervisor_main, CLONE_VM | CLONE_VFORK);
     supervisor_pid = pid > 0 ? (int)pid : 0;
     return pid < 0 ? pid : failed_error;
 }
@@ -542,12 +538,11 @@ static long become_sandbox(void)
 {
     reset_signals();
     long outcome = prepare_sandbox();
+    if (!outcome)
+        outcome = seal();
     if (outcome < 0)
         return outcome;
     DO(KERNEL_FORK, fork_kernel());
-    outcome = seal();
-    if (outcome < 0)
-        return outcome;
     DO(DESCRIPTORS, keep_only(boot_socket()));
     DO(EXEC_INIT, exec_init("init", supervisor_pid));
     return -EIO;
@@ -564,10 +559,15 @@ static long join_sandbox(void)
 {
     reset_signals();
     DO(CGROUP_ENTER, enter_cgroups());
+    /* Before joining: the sandbox's own /proc does not know this process. */
+    DO(RLIMITS, raise_oom_score());
     DO(JOIN, enter_sandbox());
     DO(RLIMITS, set_rlimits());
     DO(WORKING_DIRECTORY, sys(SYS_chdir, "/workspace"));
     DO(KEYRING, join_new_keyring());
+    long outcome = seal();
+    if (outcome < 0)
+        return outcome;
     DO(KERNEL_FORK, fork_kernel());
     return 0;
 }
@@ -582,11 +582,13 @@ static int child_main(void *unused)
     __builtin_unreachable();
 }
 
-/* clone3 on a stack of its own: glibc has no wrapper that takes a cgroup. */
-static long clone3_on(struct clone_args *arguments, int (*main)(void *))
+/* A call that starts a child on a stack of its own, which the C library has no wrapper for. */
+static long start_on_stack(long call, long first, long second, int (*main)(void *))
 {
 #if defined(__x86_64__)
     register int (*function)(void *) __asm__("r12") = main;
+    register long tls __asm__("r8") = 0;
+    register long child_tid __asm__("r10") = 0;
     long result;
     __asm__ volatile("syscall\n\t"
                      "test %%rax, %%rax\n\t"
@@ -597,47 +599,55 @@ static long clone3_on(struct clone_args *arguments, int (*main)(void *))
                      "hlt\n"
                      "1:"
                      : "=a"(result)
-                     : "a"(SYS_clone3), "D"(arguments), "S"(sizeof *arguments), "r"(function)
+                     : "a"(call), "D"(first), "S"(second), "d"(0L), "r"(child_tid), "r"(tls), "r"(function)
                      : "rcx", "r11", "memory", "cc");
     return result;
 #else
     register int (*function)(void *) __asm__("x9") = main;
-    register long x8 __asm__("x8") = SYS_clone3;
-    register long x0 __asm__("x0") = (long)arguments;
-    register long x1 __asm__("x1") = sizeof *arguments;
+    register long x8 __asm__("x8") = call;
+    register long x0 __asm__("x0") = first;
+    register long x1 __asm__("x1") = second;
+    register long x2 __asm__("x2") = 0;
+    register long x3 __asm__("x3") = 0;
+    register long x4 __asm__("x4") = 0;
     __asm__ volatile("svc 0\n\t"
                      "cbnz x0, 1f\n\t"
                      "mov x29, #0\n\t"
                      "blr x9\n"
                      "1:"
                      : "+r"(x0)
-                     : "r"(x8), "r"(x1), "r"(function)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(function)
                      : "memory", "cc", "x30");
     return x0;
 #endif
 }
 
-static long clone_on(char *top, int (*function)(void *), uint64_t flags, int cgroup)
+/* What is sealed may use only this one: flags of clone3 lie in memory, where no filter sees them. */
+static long clone_on(char *top, int (*function)(void *), uint64_t flags)
+{
+    return start_on_stack(SYS_clone, (long)(flags | SIGCHLD), (long)top, function);
+}
+
+static long clone_into(int cgroup, char *top, int (*function)(void *), uint64_t flags)
 {
     struct clone_args arguments = {
-        .flags = flags,
+        .flags = flags | CLONE_INTO_CGROUP,
         .exit_signal = SIGCHLD,
         .stack = (uint64_t)(uintptr_t)(top - STACK_BYTES),
         .stack_size = STACK_BYTES,
+        .cgroup = (uint64_t)cgroup,
     };
-    if (cgroup >= 0) {
-        arguments.flags |= CLONE_INTO_CGROUP;
-        arguments.cgroup = (uint64_t)cgroup;
-    }
-    return clone3_on(&arguments, function);
+    return start_on_stack(SYS_clone3, (long)&arguments, sizeof arguments, function);
 }
 
 static long clone_child(void)
 {
     STEP(&request, &failed_step, STEP_CLONE, 0);
     uint64_t flags = CLONE_VM | CLONE_VFORK | (request.flags & SPAWN_FLAG_JOIN ? 0 : NAMESPACES);
-    int cgroup = request.flags & SPAWN_FLAG_CGROUP_INTO ? cgroup_fds()[0] : -1;
-    return clone_on(stack + STACK_BYTES, child_main, flags, cgroup);
+    char *top = stack + STACK_BYTES;
+    if (request.flags & SPAWN_FLAG_CGROUP_INTO)
+        return clone_into(cgroup_fds()[0], top, child_main, flags);
+    return clone_on(top, child_main, flags);
 }
 
 static struct step_reply spawn(void)
