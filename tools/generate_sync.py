@@ -25,6 +25,7 @@ _WORDS = (
     (r"\bAwaitable, ", ""),
     (r"\bAsyncIterator\b", "Iterator"),
     (r"\bAsyncGenerator\b", "Generator"),
+    (r"\baclosing\b", "closing"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b__aenter__\b", "__enter__"),
     (r"\b__aexit__\b", "__exit__"),

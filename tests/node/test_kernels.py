@@ -14,7 +14,7 @@ import pytest
 from atoll.engines.catalog import make_engine
 from atoll.engines.contract import Engine, Feature, Sandbox
 from atoll.errors import Conflict, InvalidRequest, Unsupported
-from atoll.model.kernel import CellStatus
+from atoll.model.kernel import CellStatus, Event
 from atoll.model.limits import Limits
 from atoll.model.process import Output
 from atoll.model.sandbox import SandboxSpec
@@ -56,17 +56,19 @@ async def test_the_last_expression_is_the_result_and_state_is_kept(kernel: Kerne
 
 
 async def test_output_is_captured_and_streamed(kernel: Kernel) -> None:
-    seen: list[Output] = []
+    seen: list[Event] = []
     code = "import os, sys; print('out'); sys.stderr.write('err\\n'); os.system('echo sub'); print('end')"
-    cell = await kernel.run(code, on_output=seen.append)
+    cell = await kernel.run(code, listener=seen.append)
     assert (cell.stdout, cell.stderr, cell.text) == ("out\nsub\nend\n", "err\n", None)
-    assert b"".join(each.data for each in seen if each.stream == "stdout") == b"out\nsub\nend\n"
+    assert b"".join(
+        each.data for each in seen if isinstance(each, Output) and each.stream == "stdout"
+    ) == b"out\nsub\nend\n"
 
 
 async def test_output_comes_while_the_cell_runs(kernel: Kernel, sandbox: Sandbox) -> None:
     printed = anyio.Event()
     code = "import os, time\nprint('now')\nwhile not os.path.exists('go'): time.sleep(0.01)"
-    run = partial(kernel.run, code, on_output=lambda output: printed.set())
+    run = partial(kernel.run, code, listener=lambda event: printed.set())
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)

@@ -64,7 +64,7 @@ async def open_sandbox(wish: Wish) -> AsyncIterator[Sandbox]:
     try:
         sandbox = await engine.create(SandboxSpec(limits=wish.limits, env=wish.env))
         if wish.files is not None:
-            _tell_skipped(await _files(sandbox).upload(wish.files), wish.files)
+            tell_skipped(await _files(sandbox).upload(wish.files), wish.files)
         yield sandbox
     finally:
         with anyio.move_on_after(_CLEAN_UP_SECONDS, shield=True):
@@ -74,7 +74,7 @@ async def open_sandbox(wish: Wish) -> AsyncIterator[Sandbox]:
 async def keep_workspace(sandbox: Sandbox, target: Path | None) -> None:
     """Copy the workspace to the host, if that was wished for."""
     if target is not None:
-        _tell_skipped(await _files(sandbox).download(".", target), target)
+        tell_skipped(await _files(sandbox).download(".", target), target)
 
 
 def _files(sandbox: Sandbox) -> Files:
@@ -84,7 +84,8 @@ def _files(sandbox: Sandbox) -> Files:
     return Files(sandbox.workspace)
 
 
-def _tell_skipped(report: TreeReport, place: Path) -> None:
+def tell_skipped(report: TreeReport, place: Path) -> None:
+    """Say what was left out of a copy."""
     if report.skipped:
         names = ", ".join(report.skipped_paths[:3])
         notice(f"{report.skipped} links or special files were not copied with {place}: {names} …")

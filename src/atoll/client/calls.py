@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from atoll.errors import InvalidRequest
+from atoll.errors import InvalidRequest, Unavailable
+from atoll.model.kernel import Bundle, CellError, Event
 from atoll.model.limits import Limits
 from atoll.model.process import Output
 from atoll.model.sandbox import SandboxSpec
@@ -14,6 +16,10 @@ from atoll.model.sizes import parse_size
 from atoll.model.template import PYTHON_TEMPLATE
 
 TextCallback = Callable[[str], object]
+ResultCallback = Callable[[Bundle], object]
+ErrorCallback = Callable[[CellError], object]
+
+LANGUAGES = ("python",)
 
 _SIZES = {
     "memory": "memory_bytes",
@@ -54,10 +60,65 @@ def make_limits(limits: Limits | Mapping[str, Any] | None) -> Limits:
     return Limits(**fields)
 
 
+def as_bytes(data: bytes | str) -> bytes:
+    """Return what is to be sent to a program as bytes."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    if not isinstance(data, str):
+        raise InvalidRequest(f"data is {type(data).__name__}; it has to be text or bytes")
+    try:
+        return data.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"data is not valid text ({error.reason}); pass bytes") from error
+
+
+def check_language(language: str) -> None:
+    """Raise `InvalidRequest` unless there are kernels for a language."""
+    if language not in LANGUAGES:
+        raise InvalidRequest(
+            f"there is no kernel for {str(language)[:80]!r}; there is: {', '.join(LANGUAGES)}."
+            " Other programs run with commands.run",
+            language=language,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """Texts that can replace the code from `start` to `end`."""
+
+    matches: Sequence[str]
+    start: int
+    end: int
+
+
+def make_completions(answer: Mapping[str, Any], cursor: int) -> Completions:
+    """Return the completions in a kernel's answer, which code inside may have made up."""
+    matches, start = answer.get("matches"), answer.get("start")
+    if not isinstance(matches, list) or type(start) is not int or not 0 <= start <= cursor:
+        raise Unavailable(_complaint(answer, "completions"))
+    return Completions([text for text in matches if isinstance(text, str)], start, cursor)
+
+
+def make_inspection(answer: Mapping[str, Any]) -> Bundle | None:
+    """Return what a kernel's answer tells of a name, or None if it knows nothing."""
+    data = answer.get("data")
+    if not isinstance(data, dict):
+        raise Unavailable(_complaint(answer, "description"))
+    return Bundle(data, {}) if answer.get("found") else None
+
+
+def _complaint(answer: Mapping[str, Any], wanted: str) -> str:
+    return (
+        f"the kernel has no {wanted}: {str(answer.get('error', 'its answer is malformed'))[:200]}"
+    )
+
+
 class TextSplitter:
     """Hands output to callbacks as text, never splitting a character."""
 
     def __init__(self, on_stdout: TextCallback | None, on_stderr: TextCallback | None) -> None:
+        for callback in (on_stdout, on_stderr):
+            check_callback(callback)
         self._callbacks = {"stdout": on_stdout, "stderr": on_stderr}
         make = codecs.getincrementaldecoder("utf-8")
         self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
@@ -73,3 +134,41 @@ class TextSplitter:
         text = self._decoders[output.stream].decode(output.data)
         if callback is not None and text:
             callback(text)
+
+
+class CellListener:
+    """Hands what a cell gives while it runs to the callbacks that asked for it."""
+
+    def __init__(
+        self,
+        on_stdout: TextCallback | None,
+        on_stderr: TextCallback | None,
+        on_result: ResultCallback | None,
+        on_error: ErrorCallback | None,
+    ) -> None:
+        for callback in (on_result, on_error):
+            check_callback(callback)
+        self._splitter = TextSplitter(on_stdout, on_stderr)
+        self._on_result = on_result
+        self._on_error = on_error
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody listens."""
+        return self._splitter.is_wanted or bool(self._on_result or self._on_error)
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        match event:
+            case Output():
+                self._splitter(event)
+            case Bundle() if self._on_result is not None:
+                self._on_result(event)
+            case CellError() if self._on_error is not None:
+                self._on_error(event)
+
+
+def check_callback(callback: object) -> None:
+    """Raise `InvalidRequest` for what cannot be called."""
+    if callback is not None and not callable(callback):
+        raise InvalidRequest(f"a callback is {type(callback).__name__}, which cannot be called")

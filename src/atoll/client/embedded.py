@@ -10,11 +10,11 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,16 +22,33 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from atoll.client.places import data_directory
 from atoll.errors import Conflict
+from atoll.model.ids import KernelId
+from atoll.model.kernel import Cell
 from atoll.model.sandbox import SandboxSpec
 
 # Only names for the rest of the client: what they stand for is loaded with the first sandbox.
 if TYPE_CHECKING:
+    from atoll.client.errands import Claim
+    from atoll.node.background import BackgroundProcess
     from atoll.node.hosted import HostedSandbox
+    from atoll.node.search import SearchResult
+    from atoll.node.terminals import Terminal as HostedTerminal
     from atoll.node.trees import TreeReport
 else:
-    HostedSandbox = TreeReport = object
+    BackgroundProcess = HostedSandbox = HostedTerminal = SearchResult = TreeReport = object
 
-__all__ = ["AsyncNode", "HostedSandbox", "Node", "TreeReport", "share_node"]
+__all__ = [
+    "AsyncNode",
+    "BackgroundProcess",
+    "HostedSandbox",
+    "HostedTerminal",
+    "Node",
+    "SearchResult",
+    "TreeReport",
+    "close_nodes",
+    "nodes_here",
+    "share_node",
+]
 
 Answer = TypeVar("Answer")
 
@@ -41,9 +58,12 @@ class EmbeddedNode:
 
     def __init__(self, engine: str, data_dir: Path) -> None:
         from atoll.engines.catalog import make_engine
+        from atoll.node.pool import Pool
         from atoll.node.templates import Templates
 
         self._pid = os.getpid()
+        self.engine_name = engine
+        self.claims: dict[str, Claim] = {}  # sandboxes that were made and not destroyed yet
         self._resources = ExitStack()
         self.portal: BlockingPortal = self._resources.enter_context(start_blocking_portal())
         templates = Templates(data_dir)
@@ -51,6 +71,7 @@ class EmbeddedNode:
         self._owner = self._resources.enter_context(
             self.portal.wrap_async_context_manager(_Owner())
         )
+        self.pool = Pool(self._engine, self._owner.tasks, self.portal.start_task_soon)
 
     def check_process(self) -> None:
         """Raise `Conflict` in a fork of the process that made this."""
@@ -79,10 +100,6 @@ class AsyncNode:
     def __init__(self, node: EmbeddedNode) -> None:
         self._node = node
 
-    async def create(self, spec: SandboxSpec) -> HostedSandbox:
-        """Make a sandbox."""
-        return await self.call(self._node.create, spec)
-
     async def call(
         self, function: Callable[..., Awaitable[Answer]], *args: object, **options: object
     ) -> Answer:
@@ -91,16 +108,25 @@ class AsyncNode:
         future = self._node.portal.start_task_soon(partial(function, *args, **options))
         return await asyncio.wrap_future(future)
 
+    async def run_cell(
+        self, hosted: HostedSandbox, code: str, kernel: str | None = None, **options: Any
+    ) -> Cell:
+        """Run a cell in this event loop, straight over the kernel's socket."""
+        from atoll.node.visits import run_elsewhere
+
+        self._node.check_process()
+        kernel_id = None if kernel is None else KernelId(kernel)
+        live = hosted.live_kernel(kernel_id)
+        if live is None:
+            live = await self.call(hosted.find_kernel, kernel_id)
+        return await run_elsewhere(live, self.call, code, **options)
+
 
 class Node:
     """The shared node, called from a thread that waits."""
 
     def __init__(self, node: EmbeddedNode) -> None:
         self._node = node
-
-    def create(self, spec: SandboxSpec) -> HostedSandbox:
-        """Make a sandbox."""
-        return self.call(self._node.create, spec)
 
     def call(
         self, function: Callable[..., Awaitable[Answer]], *args: object, **options: object
@@ -114,6 +140,17 @@ class Node:
             # Ctrl-C in the middle: nobody waits for it any more.
             future.cancel()
             raise
+
+    def run_cell(
+        self, hosted: HostedSandbox, code: str, kernel: str | None = None, **options: Any
+    ) -> Cell:
+        """Run a cell in this thread, straight over the kernel's socket."""
+        from atoll.node.visits import run_here
+
+        self._node.check_process()
+        kernel_id = None if kernel is None else KernelId(kernel)
+        live = hosted.live_kernel(kernel_id) or self.call(hosted.find_kernel, kernel_id)
+        return run_here(live, self.call, code, **options)
 
 
 _sharing = threading.Lock()
@@ -129,6 +166,21 @@ def share_node(engine: str) -> EmbeddedNode:
             atexit.register(node.close)
             _shared[key] = node
         return _shared[key]
+
+
+def nodes_here() -> Sequence[EmbeddedNode]:
+    """Return the nodes of this process."""
+    with _sharing:
+        return [node for (pid, _engine), node in _shared.items() if pid == os.getpid()]
+
+
+def close_nodes() -> None:
+    """End the nodes of this process before the program does."""
+    for node in nodes_here():
+        with _sharing:
+            _shared.pop((os.getpid(), node.engine_name), None)
+        atexit.unregister(node.close)
+        node.close()
 
 
 class _Owner:

@@ -10,12 +10,14 @@ destroyed or lost, `Conflict`. Others are named where they arise. What a program
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from socket import socket
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from atoll.errors import AtollError, InvalidRequest
 from atoll.model.file import FileInfo
 from atoll.model.ids import ProcessId, SandboxId
 from atoll.model.process import Command, Output, ProcessEnd, TerminalSize
@@ -243,7 +245,11 @@ class Process(Protocol):
 
 
 class KernelProcess(Process, Protocol):
-    """The process of a kernel: it also has a channel, and can be followed without a task of its own."""
+    """The process of a kernel: it also has a channel, and can be followed without a task of its own.
+
+    While it is held, `channel`, `end`, `take_output`, `activity` and `ending` may be used in any one thread;
+    everything else belongs to the event loop that made it.
+    """
 
     @property
     def channel(self) -> socket:
@@ -259,9 +265,41 @@ class KernelProcess(Process, Protocol):
         """Return what was printed and not read yet, without waiting; not beside `output`."""
         ...
 
-    async def wait_activity(self) -> None:
-        """Return when the channel or an output has something to read, or the process has ended."""
+    @property
+    def activity(self) -> int:
+        """A descriptor that is readable when the channel or an output is, or the process has ended."""
         ...
+
+    @property
+    def ending(self) -> int:
+        """A descriptor that is readable when the process has ended."""
+        ...
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Keep all descriptors open, so that another thread can use them; raises `Conflict` once it is closed."""
+        ...
+
+
+# The most that one call of `write_many` or `read_many` takes; both ends hold all of it in memory.
+MANY_FILES = 4096
+MANY_BYTES = 16 << 20
+
+
+class NewFile(NamedTuple):
+    """A file to be written; a directory if it has no data."""
+
+    path: str
+    data: bytes | None
+    mode: int = 0o644
+
+
+def check_many(sizes: Sequence[int]) -> None:
+    """Raise `InvalidRequest` for more small files than one call takes."""
+    if len(sizes) > MANY_FILES or sum(sizes) > MANY_BYTES:
+        raise InvalidRequest(
+            f"{len(sizes)} files of {sum(sizes)} bytes are too many at once;"
+            f" the most is {MANY_FILES} files and {MANY_BYTES} bytes"
+        )
 
 
 class Workspace(Protocol):
@@ -290,6 +328,34 @@ class Workspace(Protocol):
         self, path: str, data: bytes | AsyncIterator[bytes], *, mode: int = 0o644
     ) -> FileInfo:
         """Replace a file as a whole, parents made: readers see the old or the new one, never a part."""
+        ...
+
+    async def write_many(self, files: Sequence[NewFile]) -> None:
+        """Write small files and make directories, in this order; each file as `write` does.
+
+        An error names the first that failed; those before it are there, those after it are not.
+
+        Raises:
+            InvalidRequest: more than `MANY_FILES` or `MANY_BYTES`; nothing was written.
+        """
+        ...
+
+    async def read_many(self, files: Sequence[FileInfo]) -> Sequence[bytes | AtollError]:
+        """Return the content of small files, each up to the size it is said to have.
+
+        In the place of one that cannot be read is the error that `read` would have raised.
+
+        Raises:
+            InvalidRequest: more than `MANY_FILES` or `MANY_BYTES`.
+        """
+        ...
+
+    async def write_from(self, path: str, descriptor: int, *, mode: int = 0o644) -> FileInfo:
+        """Write what an open regular file of the host holds, as `write` does; for large files."""
+        ...
+
+    async def read_into(self, path: str, descriptor: int, *, length: int) -> int:
+        """Copy a file, up to `length` bytes, to the start of an open file of the host; return how many."""
         ...
 
     async def make_dir(self, path: str) -> None:

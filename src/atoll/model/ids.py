@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from typing import NewType
 
 from atoll.errors import InvalidRequest
 
 SandboxId = NewType("SandboxId", str)
 ProcessId = NewType("ProcessId", str)
+KernelId = NewType("KernelId", str)
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _LENGTH = 26
+_RANDOM_BYTES = 24
 _ID = re.compile(r"[a-z0-9]{26}")
 
 
@@ -26,6 +28,11 @@ def new_process_id() -> ProcessId:
     return ProcessId(_random_id())
 
 
+def new_kernel_id() -> KernelId:
+    """Return a fresh kernel id."""
+    return KernelId(_random_id())
+
+
 def parse_sandbox_id(text: str) -> SandboxId:
     """Return `text` as a sandbox id, or raise `InvalidRequest`."""
     if not isinstance(text, str) or not _ID.fullmatch(text):
@@ -36,4 +43,10 @@ def parse_sandbox_id(text: str) -> SandboxId:
 
 
 def _random_id() -> str:
-    return "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
+    # A remainder of so many more bits than are needed favours no character that anybody could notice.
+    number = int.from_bytes(os.urandom(_RANDOM_BYTES))
+    characters = []
+    for _ in range(_LENGTH):
+        number, place = divmod(number, len(_ALPHABET))
+        characters.append(_ALPHABET[place])
+    return "".join(characters)

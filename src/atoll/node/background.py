@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal as signals
+import time
 from enum import StrEnum
 
 import anyio
@@ -11,8 +12,9 @@ import anyio
 from atoll.engines.contract import Process
 from atoll.errors import AtollError, InvalidRequest
 from atoll.model.ids import ProcessId
-from atoll.model.process import Command, EndReason, ProcessEnd, Stream
+from atoll.model.process import Command, CommandResult, EndReason, ProcessEnd, Stream
 from atoll.model.sizes import MIB
+from atoll.node.output_log import OutputLog, OutputReader
 
 LOG_BYTES = MIB
 _LOST = ProcessEnd(None, None, EndReason.LOST)
@@ -33,9 +35,12 @@ class BackgroundProcess:
         self._process = process
         self._stdin = stdin
         self._logs: dict[Stream, _Tail] = {"stdout": _Tail(LOG_BYTES), "stderr": _Tail(LOG_BYTES)}
+        self._outputs = OutputLog(LOG_BYTES)
         self._end: ProcessEnd | None = None
         self._ended = anyio.Event()
         self._stopping = False
+        self._begun = time.monotonic()
+        self._duration = 0.0
 
     @property
     def id(self) -> ProcessId:
@@ -80,6 +85,30 @@ class BackgroundProcess:
         """Return how many early bytes of a stream are no longer in its log."""
         return self._logs[stream].dropped
 
+    def read_output(self) -> OutputReader:
+        """Return a reader of both streams in order: the last 1 MiB, and all that follows.
+
+        A reader that does not read holds the program back, as a full pipe does.
+        """
+        return self._outputs.open()
+
+    async def result(self, timeout: float | None = None) -> CommandResult | None:
+        """Return what came of it with the end of each stream, or None if it still runs after `timeout`."""
+        end = await self.wait(timeout)
+        if end is None:
+            return None
+        return CommandResult(
+            exit_code=end.exit_code,
+            signal=end.signal,
+            reason=end.reason,
+            stdout=self.logs("stdout"),
+            stderr=self.logs("stderr"),
+            stdout_truncated=self.dropped_bytes("stdout") > 0,
+            stderr_truncated=self.dropped_bytes("stderr") > 0,
+            duration=self._duration,
+            aborted=end.reason in (EndReason.KILLED, EndReason.LOST),
+        )
+
     async def wait(self, timeout: float | None = None) -> ProcessEnd | None:
         """Return how it ended, or None if it still runs after `timeout` seconds."""
         with anyio.move_on_after(check_seconds("timeout", timeout)):
@@ -95,9 +124,17 @@ class BackgroundProcess:
         check_seconds("grace", grace)
         if self._end is None:
             self._stopping = True
+            self._outputs.release()
             await self._process.signal(signals.SIGTERM)
             with anyio.move_on_after(grace):
                 await self._process.wait()
+        return await self.kill()
+
+    async def kill(self) -> ProcessEnd:
+        """End it and everything it started at once."""
+        if self._end is None:
+            self._stopping = True
+            self._outputs.release()
             await self._process.kill()
         await self._ended.wait()
         assert self._end is not None
@@ -129,7 +166,9 @@ class BackgroundProcess:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._release()
+            self._duration = time.monotonic() - self._begun
             self._ended.set()
+            self._outputs.end()
 
     async def _feed(self) -> None:
         if self._stdin is None:
@@ -145,6 +184,7 @@ class BackgroundProcess:
         try:
             async for output in self._process.output():
                 self._logs[output.stream].add(output.data)
+                await self._outputs.add(output)
             return await self._process.wait()
         except AtollError:
             # The sandbox went away under it. The handle tells so; the owner's other tasks go on.

@@ -2,6 +2,8 @@
 
 Names that come from a sandbox are only ever used as single, checked components below an open directory,
 and files are only ever made new there. So no name leads elsewhere and nothing that exists is changed.
+
+Small files travel many at a time, and the next are read on one side while some are written on the other.
 """
 
 from __future__ import annotations
@@ -9,22 +11,33 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
+from anyio.streams.memory import MemoryObjectSendStream
 
 from atoll.engines.contract import Workspace
-from atoll.errors import AtollError, Conflict, InternalError, InvalidRequest, NotFound
+from atoll.errors import AtollError, Conflict, InvalidRequest, NotFound
 from atoll.model.file import FileInfo, FileKind, parse_path
-from atoll.node.trees import TreeCount, TreeLimits, TreeReport, walk
+from atoll.node.host_trees import HostReader, HostWriter, LargeFile, check_regular, open_file
+from atoll.node.task_groups import single_errors
+from atoll.node.trees import (
+    UNREADABLE,
+    Batch,
+    TreeCount,
+    TreeEntry,
+    TreeLimits,
+    TreeReport,
+    read_tree,
+    write_batch,
+)
 
-_CHUNK = 1 << 20
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+Item = TypeVar("Item")
 
 
 async def upload(
@@ -32,91 +45,41 @@ async def upload(
 ) -> TreeReport:
     """Copy a file, or what is in a directory, from the host to `path`; links in it are skipped."""
     report, count = TreeReport(), TreeCount(limits)
+    target = parse_path(path)
     with _host_errors(host_path):
         found = await anyio.to_thread.run_sync(os.stat, host_path)
         if stat.S_ISDIR(found.st_mode):
-            await _upload_tree(workspace, host_path, parse_path(path), report, count)
+            await workspace.make_dir(target)
+            reader = HostReader(host_path, target, report, count)
+            await _relay(_in_threads(reader), partial(_put, workspace, reader, report))
         else:
-            fd = await anyio.to_thread.run_sync(os.open, host_path, _READ & ~os.O_NOFOLLOW)
-            await _upload_file(workspace, fd, parse_path(path), report, count)
+            count.add_bytes(found.st_size)
+            async with _descriptor(open_file, host_path) as fd:
+                await _put_file(workspace, target, fd, report)
     return report
 
 
-async def _upload_tree(
-    workspace: Workspace, top: Path, path: str, report: TreeReport, count: TreeCount
+async def _in_threads(reader: HostReader) -> AsyncGenerator[Batch | LargeFile, None]:
+    with closing(reader.read()) as pieces:
+        while (piece := await anyio.to_thread.run_sync(next, pieces, None)) is not None:
+            yield piece
+
+
+async def _put(
+    workspace: Workspace, reader: HostReader, report: TreeReport, piece: Batch | LargeFile
 ) -> None:
-    await workspace.make_dir(path)
-    waiting: list[tuple[str, ...]] = [()]
-    while waiting:
-        parts = waiting.pop()
-        entries = await anyio.to_thread.run_sync(_list_host, top, parts)
-        for name, is_directory, is_file in entries:
-            target = _below(path, (*parts, name))
-            count.add_entry(target, len(parts) + 1)
-            if is_directory:
-                await workspace.make_dir(target)
-                report.directories += 1
-                waiting.append((*parts, name))
-            elif is_file:
-                fd = await anyio.to_thread.run_sync(_open_host, top, parts, name)
-                await _upload_file(workspace, fd, target, report, count)
-            else:
-                report.skip(target)
+    if isinstance(piece, Batch):
+        await write_batch(workspace, piece, report)
+        return
+    async with _descriptor(reader.open, piece) as fd:
+        await _put_file(workspace, piece.path, fd, report)
 
 
-def _below(path: str, parts: tuple[str, ...]) -> str:
-    return "/".join(parts) if path == "." else "/".join((path, *parts))
-
-
-def _list_host(top: Path, parts: tuple[str, ...]) -> list[tuple[str, bool, bool]]:
-    fd = _open_folder(top, parts)
-    try:
-        with os.scandir(fd) as entries:
-            return sorted(
-                (
-                    entry.name,
-                    entry.is_dir(follow_symlinks=False),
-                    entry.is_file(follow_symlinks=False),
-                )
-                for entry in entries
-            )
-    finally:
-        os.close(fd)
-
-
-def _open_host(top: Path, parts: tuple[str, ...], name: str) -> int:
-    folder = _open_folder(top, parts)
-    try:
-        return os.open(name, _READ, dir_fd=folder)
-    finally:
-        os.close(folder)
-
-
-async def _upload_file(
-    workspace: Workspace, fd: int, path: str, report: TreeReport, count: TreeCount
-) -> None:
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise InvalidRequest(
-                f"{path!r} is not a regular file on the host; only files are copied"
-            )
-        count.add_bytes(found.st_size)
-        beginning = await anyio.to_thread.run_sync(os.read, fd, _CHUNK)
-        async with aclosing(_read_rest(fd, beginning)) as chunks:
-            # Small files go in one piece, which engines do much faster than a stream.
-            data = beginning if len(beginning) < _CHUNK else chunks
-            info = await workspace.write(path, data, mode=found.st_mode & 0o777)
-    finally:
-        os.close(fd)
+async def _put_file(workspace: Workspace, path: str, fd: int, report: TreeReport) -> None:
+    facts = check_regular(fd, path)
+    info = await workspace.write_from(path, fd, mode=facts.st_mode & 0o777)
     report.files += 1
     report.total_bytes += info.size
-
-
-async def _read_rest(fd: int, data: bytes) -> AsyncGenerator[bytes, None]:
-    while data:
-        yield data
-        data = await anyio.to_thread.run_sync(os.read, fd, _CHUNK)
 
 
 async def download(
@@ -129,124 +92,100 @@ async def download(
     """
     start = parse_path(path)
     info = await workspace.stat(start)
-    report, count = TreeReport(), TreeCount(limits)
+    report = TreeReport()
     with _host_errors(host_path):
         if info.kind is FileKind.DIRECTORY:
             await anyio.to_thread.run_sync(lambda: host_path.mkdir(exist_ok=True))
-            await _download_tree(workspace, start, host_path, report, count)
+            with HostWriter(host_path) as writer:
+                tree = read_tree(workspace, start, limits, report)
+                base = 0 if start == "." else len(start) + 1
+                await _relay(tree, partial(_save, workspace, writer, report, base))
         elif info.kind is FileKind.FILE:
-            folder = _Folder(host_path.parent)
-            await _download_file(workspace, info, folder, (host_path.name,), report, count)
+            TreeCount(limits).add_bytes(info.size)
+            with HostWriter(host_path.parent) as writer:
+                await _save_file(workspace, writer, report, info, host_path.name)
         else:
             raise InvalidRequest(f"{start!r} is no file and no directory, but a {info.kind}")
     return report
 
 
-async def _download_tree(
-    workspace: Workspace, start: str, top: Path, report: TreeReport, count: TreeCount
-) -> None:
-    base = 0 if start == "." else len(start) + 1
-    folder = _Folder(top)
-    async with aclosing(walk(workspace, start, count.limits)) as entries:
-        async for entry in entries:
-            parts = _components(entry.path[base:])
-            if entry.kind is FileKind.DIRECTORY:
-                await anyio.to_thread.run_sync(folder.make, parts)
-                report.directories += 1
-            elif entry.kind is FileKind.FILE:
-                await _download_file(workspace, entry, folder, parts, report, count)
-            else:
-                report.skip(entry.path)
-
-
-async def _download_file(
+async def _save(
     workspace: Workspace,
-    entry: FileInfo,
-    folder: _Folder,
-    parts: tuple[str, ...],
+    writer: HostWriter,
     report: TreeReport,
-    count: TreeCount,
+    base: int,
+    entries: Sequence[TreeEntry],
 ) -> None:
-    count.add_bytes(entry.size)
-    async with aclosing(workspace.read(entry.path, length=entry.size)) as chunks:
+    save = partial(_save_small, writer, report, base, entries)
+    for info in await anyio.to_thread.run_sync(save):
         try:
-            data = await anext(chunks, b"")
-        except (NotFound, InvalidRequest):
-            # Removed or replaced since it was listed: there is nothing to copy.
-            report.skip(entry.path)
-            return
-        async with folder.new_file(parts, entry.mode & 0o777) as fd:
-            while data:
-                await anyio.to_thread.run_sync(_write_all, fd, data)
-                report.total_bytes += len(data)
-                data = await anext(chunks, b"")
+            await _save_file(workspace, writer, report, info, info.path[base:])
+        except UNREADABLE:
+            report.skip(info.path)
+
+
+def _save_small(
+    writer: HostWriter, report: TreeReport, base: int, entries: Sequence[TreeEntry]
+) -> list[FileInfo]:
+    """Make what is small; return the files that are not."""
+    large: list[FileInfo] = []
+    for info, content in entries:
+        if isinstance(content, bytes):
+            writer.write(info.path[base:], content, info.mode & 0o777)
+            report.files += 1
+            report.total_bytes += len(content)
+        elif info.kind is FileKind.DIRECTORY:
+            writer.make_directory(info.path[base:])
+            report.directories += 1
+        elif info.kind is FileKind.FILE and content is None:
+            large.append(info)
+        elif content is None or isinstance(content, UNREADABLE):
+            report.skip(info.path)
+        else:
+            raise content
+    return large
+
+
+async def _save_file(
+    workspace: Workspace, writer: HostWriter, report: TreeReport, info: FileInfo, path: str
+) -> None:
+    async with _descriptor(writer.open_new, path, info.mode & 0o777) as fd:
+        try:
+            length = await workspace.read_into(info.path, fd, length=info.size)
+        except BaseException:
+            writer.remove(path)
+            raise
     report.files += 1
+    report.total_bytes += length
 
 
-class _Folder:
-    """A directory of the host in which new things are made, one component at a time."""
-
-    def __init__(self, top: Path) -> None:
-        self._top = top
-
-    def make(self, parts: tuple[str, ...]) -> None:
-        """Make a directory; one that exists is fine, anything else there is not."""
-        parent = _open_folder(self._top, parts[:-1])
-        try:
-            os.mkdir(parts[-1], 0o755, dir_fd=parent)
-        except FileExistsError:
-            os.close(_open_folder(self._top, parts))
-        finally:
-            os.close(parent)
-
-    @asynccontextmanager
-    async def new_file(self, parts: tuple[str, ...], mode: int) -> AsyncIterator[int]:
-        """Make a file and give its descriptor; remove it again if it does not become whole."""
-        # Not to be cancelled: the descriptors of an abandoned thread would be lost.
-        with anyio.CancelScope(shield=True):
-            parent, fd = await anyio.to_thread.run_sync(self._open_new, parts, mode)
-        try:
-            yield fd
-        except BaseException:
-            os.unlink(parts[-1], dir_fd=parent)
-            raise
-        finally:
-            os.close(fd)
-            os.close(parent)
-
-    def _open_new(self, parts: tuple[str, ...], mode: int) -> tuple[int, int]:
-        parent = _open_folder(self._top, parts[:-1])
-        try:
-            return parent, os.open(parts[-1], _NEW, mode, dir_fd=parent)
-        except BaseException:
-            os.close(parent)
-            raise
+async def _relay(
+    source: AsyncGenerator[Item, None], use: Callable[[Item], Awaitable[None]]
+) -> None:
+    """Use what comes from `source`; the next is made while one is used."""
+    send, receive = anyio.create_memory_object_stream[Item](1)
+    with single_errors():
+        async with anyio.create_task_group() as tasks, receive:
+            tasks.start_soon(_send_all, source, send)
+            async for item in receive:
+                await use(item)
 
 
-def _open_folder(top: Path, parts: tuple[str, ...]) -> int:
-    # The top is the caller's own word and may be a link; what is below never is.
-    fd = os.open(top, _FOLDER & ~os.O_NOFOLLOW)
-    for part in parts:
-        above, fd = fd, -1
-        try:
-            fd = os.open(part, _FOLDER, dir_fd=above)
-        finally:
-            os.close(above)
-    return fd
+async def _send_all(source: AsyncGenerator[Item, None], send: MemoryObjectSendStream[Item]) -> None:
+    async with send, aclosing(source):
+        async for item in source:
+            await send.send(item)
 
 
-def _components(path: str) -> tuple[str, ...]:
-    parts = tuple(path.split("/"))
-    for part in parts:
-        if part in ("", ".", "..") or "\0" in part:
-            raise InternalError(f"the engine listed an entry named {path!r}")
-    return parts
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+@asynccontextmanager
+async def _descriptor(open: Callable[..., int], *arguments: object) -> AsyncIterator[int]:
+    # Not to be cancelled: the descriptor of an abandoned thread would be lost.
+    with anyio.CancelScope(shield=True):
+        fd = await anyio.to_thread.run_sync(partial(open, *arguments))
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 @contextmanager

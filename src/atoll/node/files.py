@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -89,7 +89,7 @@ class Files:
 
     def stream(
         self, path: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a file of any size."""
         return self._workspace.read(path, offset=offset, length=length)
 

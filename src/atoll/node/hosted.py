@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from socket import socket
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from atoll.engines.contract import Engine, Sandbox
-from atoll.model.kernel import Cell
-from atoll.model.process import Output
+from atoll.errors import NotFound
+from atoll.model.ids import KernelId, SandboxId
+from atoll.model.kernel import Cell, Event, KernelInfo
 from atoll.model.sandbox import SandboxInfo, SandboxSpec
+from atoll.node.cell_streams import stream_cell
 from atoll.node.commands import Commands
+from atoll.node.conversation import Listener
 from atoll.node.files import Files
 from atoll.node.kernels import Kernel
 from atoll.node.terminals import Terminals
@@ -21,9 +28,11 @@ class HostedSandbox:
     """One sandbox of a node; made by `open_hosted`."""
 
     def __init__(self, spec: SandboxSpec, sandbox: Sandbox, commands: Commands) -> None:
+        self._id = spec.id
         self._spec = spec
         self._sandbox = sandbox
-        self._kernel: Kernel | None = None
+        self._main: Kernel | None = None
+        self._kernels: dict[KernelId, Kernel] = {}
         self._opening = anyio.Lock()
         self._over = anyio.Event()
         self.commands = commands
@@ -33,36 +42,135 @@ class HostedSandbox:
     @property
     def info(self) -> SandboxInfo:
         """Facts at this moment."""
-        return self._sandbox.info
+        return replace(self._sandbox.info, id=self._id)
+
+    def rename(self, sandbox_id: SandboxId) -> None:
+        """Be known by another id: that of whoever takes it from a pool."""
+        self._id = sandbox_id
 
     async def run_code(
         self,
         code: str,
         *,
+        kernel: KernelId | None = None,
         timeout: float | None = None,
-        on_output: Callable[[Output], None] | None = None,
+        listener: Listener | None = None,
     ) -> Cell:
-        """Run a cell in the sandbox's own kernel; one that has ended is replaced by a fresh one."""
-        kernel = await self._find_kernel()
-        return await kernel.run(code, timeout=timeout, on_output=on_output)
+        """Run a cell in a kernel, by default the sandbox's own; that one is replaced if it has ended."""
+        found = await self.find_kernel(kernel)
+        return await found.run(code, timeout=timeout, listener=listener)
 
-    async def interrupt(self) -> None:
-        """Interrupt the cell that runs."""
-        if self._kernel is not None:
-            await self._kernel.interrupt()
+    async def stream_code(
+        self, code: str, *, kernel: KernelId | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[Event | Cell, None]:
+        """Yield what a cell gives as it comes, and last what came of it; see `stream_cell`."""
+        found = await self.find_kernel(kernel)
+        async with aclosing(stream_cell(found, code, timeout)) as events:
+            async for event in events:
+                yield event
 
-    async def restart(self) -> None:
-        """End the kernel; the next cell gets a fresh one. Files stay."""
+    # --- kernels ---------------------------------------------------------------------------------------------
+
+    def live_kernel(self, kernel_id: KernelId | None = None) -> Kernel | None:
+        """Return a kernel that can be used at once, from any thread; None if it has to be found first."""
+        kernel = self._main if kernel_id is None else self._kernels.get(kernel_id)
+        return None if kernel is None or kernel.is_over else kernel
+
+    def has_kernel(self, spec: SandboxSpec) -> bool:
+        """Whether the kernel that was asked for is there."""
+        return not spec.kernel or self.live_kernel() is not None
+
+    async def find_kernel(self, kernel_id: KernelId | None = None) -> Kernel:
+        """Return a kernel; the sandbox's own is opened if there is none.
+
+        Raises:
+            NotFound: there is no kernel of that id.
+        """
+        if kernel_id is not None:
+            return self._find(kernel_id)
         async with self._opening:
-            if self._kernel is not None:
-                await self._kernel.close()
-                self._kernel = None
+            if self._main is None or self._main.is_over:
+                await self._forget(self._main)
+                self._main = await self._open()
+            return self._main
 
-    async def _find_kernel(self) -> Kernel:
+    async def open_kernel(self) -> KernelInfo:
+        """Open one more kernel, with variables of its own."""
         async with self._opening:
-            if self._kernel is None or self._kernel.is_over:
-                self._kernel = await Kernel.open(self._sandbox, self._spec.env)
-            return self._kernel
+            return (await self._open()).info(is_main=False)
+
+    def list_kernels(self) -> Sequence[KernelInfo]:
+        """Return all kernels, the oldest first."""
+        return [
+            kernel.info(is_main=kernel is self._main) for kernel in list(self._kernels.values())
+        ]
+
+    async def restart_kernel(self, kernel_id: KernelId | None = None) -> KernelInfo:
+        """End a kernel and put a fresh one in its place, under its id. Files stay."""
+        async with self._opening:
+            old = self._main if kernel_id is None else self._find(kernel_id)
+            await self._forget(old)
+            new = await self._open(old.id if old is not None else None)
+            if old is self._main:
+                self._main = new
+            return new.info(is_main=new is self._main)
+
+    async def interrupt_kernel(self, kernel_id: KernelId | None = None) -> None:
+        """Interrupt the cell that runs, as Ctrl-C would."""
+        kernel = self._main if kernel_id is None else self._find(kernel_id)
+        if kernel is not None:
+            await kernel.interrupt()
+
+    async def close_kernel(self, kernel_id: KernelId) -> None:
+        """End a kernel."""
+        async with self._opening:
+            kernel = self._find(kernel_id)
+            await self._forget(kernel)
+            if kernel is self._main:
+                self._main = None
+
+    async def ask_kernel(self, kernel_id: KernelId | None, kind: str, **fields: Any) -> Any:
+        """Ask a kernel something other than to run a cell: `ping`, `complete` or `inspect`."""
+        kernel = await self.find_kernel(kernel_id)
+        return await kernel.ask(kind, **fields)
+
+    def _find(self, kernel_id: KernelId) -> Kernel:
+        kernel = self._kernels.get(kernel_id)
+        if kernel is None:
+            raise NotFound(
+                f"there is no kernel {str(kernel_id)[:80]!r} in sandbox {self._id}; list them to see which are",
+                kernel=str(kernel_id)[:80],
+            )
+        return kernel
+
+    async def _open(self, kernel_id: KernelId | None = None) -> Kernel:
+        kernel = await Kernel.open(self._sandbox, self._spec.env)
+        kernel.id = kernel_id or kernel.id
+        self._kernels[kernel.id] = kernel
+        return kernel
+
+    async def _forget(self, kernel: Kernel | None) -> None:
+        if kernel is not None:
+            self._kernels.pop(kernel.id, None)
+            await kernel.close()
+
+    # --- the whole -------------------------------------------------------------------------------------------
+
+    async def connect(self, port: int) -> socket:
+        """Return a stream connected to a port inside."""
+        return await self._sandbox.connect(port)
+
+    async def listen(self, port: int, address: str = "127.0.0.1") -> socket:
+        """Return a socket that listens inside."""
+        return await self._sandbox.listen(port, address)
+
+    async def pause(self) -> None:
+        """Stop every process in place."""
+        await self._sandbox.pause()
+
+    async def resume(self) -> None:
+        """Let every process go on."""
+        await self._sandbox.resume()
 
     async def destroy(self) -> None:
         """End the sandbox and all in it; safe to call twice."""
@@ -88,6 +196,8 @@ async def _own(
     try:
         async with Commands(sandbox) as commands:
             hosted = HostedSandbox(spec, sandbox, commands)
+            if spec.kernel:
+                await hosted.find_kernel()
             task_status.started(hosted)
             await hosted.wait_destroyed()
     finally:

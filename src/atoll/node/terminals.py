@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Self
 
 import anyio
@@ -62,7 +62,7 @@ class Terminal:
         """The id of its process."""
         return self._process.id
 
-    async def read(self) -> AsyncIterator[bytes]:
+    async def read(self) -> AsyncGenerator[bytes, None]:
         """Yield what appears on the screen; may be read once, ends with the process."""
         async for output in self._process.output():
             yield output.data

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from atoll.engines.contract import Workspace
-from atoll.errors import InvalidRequest, LimitExceeded, NotFound
+from atoll.engines.contract import NewFile, Workspace
+from atoll.errors import AtollError, Forbidden, InvalidRequest, LimitExceeded, NotFound
 from atoll.model.file import FileInfo, FileKind, parse_path
-from atoll.model.sizes import GIB, format_size
+from atoll.model.sizes import GIB, KIB, MIB, format_size
+
+# Files up to this size travel together, so many at a time; larger ones go alone.
+SMALL_BYTES = 64 * KIB
+_BATCH_BYTES = MIB
+_BATCH_ENTRIES = 512
+
+# What a file raises that was removed, replaced or closed to its owner since it was listed.
+UNREADABLE = (NotFound, InvalidRequest, Forbidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,7 @@ class TreeCount:
 
 @dataclass(slots=True)
 class TreeReport:
-    """What was copied, and what was left out because it is neither a file nor a directory."""
+    """What was copied, and what was left out: what is no file and no directory, and what cannot be read."""
 
     files: int = 0
     directories: int = 0
@@ -70,12 +80,19 @@ class TreeReport:
             self.skipped_paths.append(path)
 
 
+class TreeEntry(NamedTuple):
+    """A file or directory, and what it holds if that is little, or why that cannot be read."""
+
+    info: FileInfo
+    content: bytes | AtollError | None
+
+
 async def walk(
-    workspace: Workspace, path: str, limits: TreeLimits
+    workspace: Workspace, path: str, limits: TreeLimits, report: TreeReport | None = None
 ) -> AsyncGenerator[FileInfo, None]:
     """Yield everything below `path`, a directory before what is in it; links are not followed.
 
-    A directory that vanishes meanwhile is passed over.
+    A directory that vanishes meanwhile is passed over, and so is one that is closed to its owner: `report` names it.
     """
     start = parse_path(path)
     count = TreeCount(limits)
@@ -84,9 +101,11 @@ async def walk(
         directory, depth = waiting.pop()
         try:
             entries = await workspace.list(directory, limit=limits.entries)
-        except (NotFound, InvalidRequest):
+        except UNREADABLE as error:
             if directory == start:
                 raise
+            if report is not None and isinstance(error, Forbidden):
+                report.skip(directory)
             continue
         below = []
         for entry in entries:
@@ -95,3 +114,59 @@ async def walk(
             if entry.kind is FileKind.DIRECTORY:
                 below.append((entry.path, depth + 1))
         waiting += reversed(below)
+
+
+async def read_tree(
+    workspace: Workspace, path: str, limits: TreeLimits, report: TreeReport
+) -> AsyncGenerator[Sequence[TreeEntry], None]:
+    """Yield everything below `path` as `walk` does, many entries at a time, with what small files hold."""
+    count = TreeCount(limits)
+    entries: list[FileInfo] = []
+    room = _BATCH_BYTES
+    async with aclosing(walk(workspace, path, limits, report)) as found:
+        async for entry in found:
+            if entry.kind is FileKind.FILE:
+                count.add_bytes(entry.size)
+                room -= entry.size if entry.size <= SMALL_BYTES else 0
+            entries.append(entry)
+            if room <= 0 or len(entries) == _BATCH_ENTRIES:
+                yield await _with_content(workspace, entries)
+                entries, room = [], _BATCH_BYTES
+    if entries:
+        yield await _with_content(workspace, entries)
+
+
+async def _with_content(workspace: Workspace, entries: Sequence[FileInfo]) -> list[TreeEntry]:
+    small = [entry for entry in entries if is_small(entry)]
+    contents = iter(await workspace.read_many(small))
+    return [TreeEntry(entry, next(contents) if is_small(entry) else None) for entry in entries]
+
+
+def is_small(entry: FileInfo) -> bool:
+    """Whether a file travels together with others."""
+    return entry.kind is FileKind.FILE and entry.size <= SMALL_BYTES
+
+
+class Batch:
+    """Small files and directories that are to be written together."""
+
+    def __init__(self) -> None:
+        self.files: list[NewFile] = []
+        self._bytes = 0
+
+    def add(self, file: NewFile) -> bool:
+        """Take one more; return whether there are enough."""
+        self.files.append(file)
+        self._bytes += len(file.data or b"")
+        return self._bytes >= _BATCH_BYTES or len(self.files) >= _BATCH_ENTRIES
+
+
+async def write_batch(workspace: Workspace, batch: Batch, report: TreeReport) -> None:
+    """Write a batch and report it."""
+    await workspace.write_many(batch.files)
+    for file in batch.files:
+        if file.data is None:
+            report.directories += 1
+        else:
+            report.files += 1
+            report.total_bytes += len(file.data)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 
+from atoll.client._async.processes import AsyncProcess
+from atoll.client.calls import TextCallback, TextSplitter
 from atoll.client.embedded import AsyncNode, HostedSandbox
-from atoll.model.process import CommandResult
+from atoll.client.errands import look, take
+from atoll.errors import Unavailable
+from atoll.model.ids import ProcessId
+from atoll.model.process import CommandResult, Output
 
 
 class AsyncCommands:
@@ -23,11 +29,18 @@ class AsyncCommands:
         stdin: bytes | str | None = None,
         timeout: float | None = None,
         check: bool = False,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
     ) -> CommandResult:
         """Run a shell line, or an argument list without a shell, to its end.
 
-        A non-zero exit and a timeout are results; with `check` they raise `CommandFailed`.
+        A non-zero exit and a timeout are results; with `check` they raise `CommandFailed`. Of each stream the
+        first 1 MiB is kept; the callbacks get all of it, as it comes.
         """
+        splitter = TextSplitter(on_stdout, on_stderr)
+        if splitter.is_wanted:
+            result = await self._report(command, splitter, cwd, envs, stdin, timeout)
+            return result.check() if check else result
         node, hosted = await self._open()
         return await node.call(
             hosted.commands.run,
@@ -38,3 +51,81 @@ class AsyncCommands:
             timeout=timeout,
             check=check,
         )
+
+    async def stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str = ".",
+        envs: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[Output | CommandResult, None]:
+        """Yield what a command prints as it comes, and last its result, as `run` returns it.
+
+        Leaving the loop early and closing the generator kills the command.
+        """
+        node, hosted = await self._open()
+        events = await node.call(
+            look,
+            hosted.commands.stream,
+            command,
+            cwd=cwd,
+            env=envs,
+            stdin=stdin,
+            timeout=timeout,
+        )
+        try:
+            while (event := await node.call(take, events)) is not None:
+                yield event
+        finally:
+            await node.call(events.aclose)
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str = ".",
+        envs: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        keep_stdin: bool = False,
+    ) -> AsyncProcess:
+        """Start a command and return a handle at once.
+
+        With `keep_stdin` its standard input stays open for `write`; otherwise it holds `stdin` and then ends.
+        """
+        node, hosted = await self._open()
+        background = await node.call(
+            hosted.commands.start, command, cwd=cwd, env=envs, stdin=stdin, keep_stdin=keep_stdin
+        )
+        return AsyncProcess(node, background)
+
+    async def list(self) -> Sequence[AsyncProcess]:
+        """Return the started commands, oldest first; some of them may have ended."""
+        node, hosted = await self._open()
+        found = await node.call(look, hosted.commands.list)
+        return [AsyncProcess(node, background) for background in found]
+
+    async def connect(self, process_id: str) -> AsyncProcess:
+        """Return the handle of a started command, or raise `NotFound`."""
+        node, hosted = await self._open()
+        found = await node.call(look, hosted.commands.find, ProcessId(process_id))
+        return AsyncProcess(node, found)
+
+    async def _report(
+        self,
+        command: str | Sequence[str],
+        splitter: TextSplitter,
+        cwd: str,
+        envs: Mapping[str, str] | None,
+        stdin: bytes | str | None,
+        timeout: float | None,
+    ) -> CommandResult:
+        """Run a command and hand on what it prints, here and not in the node's thread."""
+        running = self.stream(command, cwd=cwd, envs=envs, stdin=stdin, timeout=timeout)
+        async with aclosing(running) as events:
+            async for event in events:
+                if isinstance(event, CommandResult):
+                    return event
+                splitter(event)
+        raise Unavailable("the command ended without a result; try again")

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
 from atoll.client._async.commands import AsyncCommands
 from atoll.client._async.files import AsyncFiles
-from atoll.client.calls import TextCallback, TextSplitter, make_spec
-from atoll.client.embedded import AsyncNode, HostedSandbox, share_node
-from atoll.errors import Conflict
-from atoll.model.kernel import Cell
+from atoll.client._async.kernels import AsyncKernels
+from atoll.client._async.ports import AsyncPorts
+from atoll.client._async.terminals import AsyncTerminals
+from atoll.client.calls import (
+    CellListener,
+    Completions,
+    ErrorCallback,
+    ResultCallback,
+    TextCallback,
+    check_language,
+    make_completions,
+    make_inspection,
+    make_spec,
+)
+from atoll.client.embedded import AsyncNode, HostedSandbox, nodes_here, share_node
+from atoll.client.errands import Claim, find_claim, gone, list_infos, look, take
+from atoll.engines.catalog import DEFAULT_ENGINE
+from atoll.model.ids import KernelId
+from atoll.model.kernel import Bundle, Cell, Event
 from atoll.model.limits import Limits
 from atoll.model.sandbox import SandboxInfo
 from atoll.model.template import PYTHON_TEMPLATE
@@ -27,24 +43,29 @@ class AsyncSandbox:
         self,
         template: str = PYTHON_TEMPLATE,
         *,
-        engine: str = "namespaces",
+        engine: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         envs: Mapping[str, str] | None = None,
     ) -> None:
         self._spec = make_spec(template, limits, envs)
-        self._engine = engine
+        self._engine = engine or DEFAULT_ENGINE
+        self._claim: Claim | None = None
         self._node: AsyncNode | None = None
         self._hosted: HostedSandbox | None = None
+        self._claiming = Lock()
         self._over = False
         self.commands = AsyncCommands(self._open)
         self.files = AsyncFiles(self._open)
+        self.kernels = AsyncKernels(self._open)
+        self.ports = AsyncPorts(self._open)
+        self.terminals = AsyncTerminals(self._open)
 
     @classmethod
     async def create(
         cls,
         template: str = PYTHON_TEMPLATE,
         *,
-        engine: str = "namespaces",
+        engine: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         envs: Mapping[str, str] | None = None,
     ) -> Self:
@@ -52,6 +73,43 @@ class AsyncSandbox:
         sandbox = cls(template, engine=engine, limits=limits, envs=envs)
         await sandbox._open()
         return sandbox
+
+    @classmethod
+    async def connect(cls, sandbox_id: str) -> Self:
+        """Return another handle on a live sandbox of this process; destroying one destroys both.
+
+        Raises:
+            NotFound: this process has no such sandbox.
+        """
+        claim = find_claim(sandbox_id)
+        sandbox = cls()
+        sandbox._spec, sandbox._claim, sandbox._node = claim.spec, claim, AsyncNode(claim.node)
+        return sandbox
+
+    @classmethod
+    async def list(cls) -> Sequence[SandboxInfo]:
+        """Return facts about the live sandboxes of this process."""
+        infos: Sequence[SandboxInfo] = ()
+        for node in nodes_here():
+            infos = [*infos, *(await AsyncNode(node).call(list_infos, node))]
+        return infos
+
+    @classmethod
+    async def warm(
+        cls,
+        count: int,
+        template: str = PYTHON_TEMPLATE,
+        *,
+        engine: str | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+        envs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Keep `count` sandboxes of one configuration ready; later ones of just that configuration take them.
+
+        Each is used once, and replaced in the background. Returns when all are ready; 0 ends it.
+        """
+        shared = share_node(engine or DEFAULT_ENGINE)
+        await AsyncNode(shared).call(shared.pool.keep, make_spec(template, limits, envs), count)
 
     @property
     def id(self) -> str:
@@ -62,39 +120,87 @@ class AsyncSandbox:
         self,
         code: str,
         *,
+        language: str = "python",
+        kernel: str | None = None,
         timeout: float | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        on_result: ResultCallback | None = None,
+        on_error: ErrorCallback | None = None,
     ) -> Cell:
-        """Run Python in the session, which keeps its variables; the last expression is the result.
+        """Run code in the session, which keeps its variables; the last expression is the result.
 
         An exception in the code is a result, see `Cell.error`; so is a timeout.
         """
+        check_language(language)
+        listener = CellListener(on_stdout, on_stderr, on_result, on_error)
         node, hosted = await self._open()
-        splitter = TextSplitter(on_stdout, on_stderr)
-        listener = splitter if splitter.is_wanted else None
-        return await node.call(hosted.run_code, code, timeout=timeout, on_output=listener)
+        heard = listener if listener.is_wanted else None
+        return await node.run_cell(hosted, code, kernel, timeout=timeout, listener=heard)
+
+    async def stream_code(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        kernel: str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[Event | Cell, None]:
+        """Yield what code gives as it comes (output, values, the error), and last the cell.
+
+        Leaving the loop early and closing the generator interrupts the code.
+        """
+        check_language(language)
+        node, hosted = await self._open()
+        chosen = None if kernel is None else KernelId(kernel)
+        events = await node.call(look, hosted.stream_code, code, kernel=chosen, timeout=timeout)
+        try:
+            while (event := await node.call(take, events)) is not None:
+                yield event
+        finally:
+            await node.call(events.aclose)
+
+    async def complete(self, code: str, cursor: int | None = None) -> Completions:
+        """Return what can stand at `cursor`, or at the end, by what the session knows."""
+        at = len(code) if cursor is None else cursor
+        return make_completions(await self._ask("complete", code, at), at)
+
+    async def inspect(self, code: str, cursor: int | None = None) -> Bundle | None:
+        """Return what the session knows of the name at `cursor`, or at the end."""
+        at = len(code) if cursor is None else cursor
+        return make_inspection(await self._ask("inspect", code, at))
 
     async def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay."""
         node, hosted = await self._open()
-        await node.call(hosted.interrupt)
+        await node.call(hosted.interrupt_kernel)
 
     async def restart(self) -> None:
         """Begin the session anew: variables go, files stay."""
         node, hosted = await self._open()
-        await node.call(hosted.restart)
+        await node.call(hosted.restart_kernel)
 
     async def info(self) -> SandboxInfo:
         """Return facts about the sandbox."""
         _node, hosted = await self._open()
         return hosted.info
 
+    async def pause(self) -> None:
+        """Stop every process in place; raises `Unsupported` where the machine cannot do that."""
+        node, hosted = await self._open()
+        await node.call(hosted.pause)
+
+    async def resume(self) -> None:
+        """Let every process go on."""
+        node, hosted = await self._open()
+        await node.call(hosted.resume)
+
     async def destroy(self) -> None:
         """End the sandbox and remove everything; safe to call twice."""
-        self._over = True
-        if self._node is not None and self._hosted is not None:
-            await self._node.call(self._hosted.destroy)
+        with self._claiming:
+            self._over = True
+        if self._node is not None and self._claim is not None:
+            await self._node.call(self._claim.destroy)
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -108,10 +214,30 @@ class AsyncSandbox:
     ) -> None:
         await self.destroy()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
     async def _open(self) -> tuple[AsyncNode, HostedSandbox]:
-        if self._over:
-            raise Conflict(f"sandbox {self.id} was destroyed; create a new one", sandbox=self.id)
-        if self._node is None or self._hosted is None:
-            self._node = AsyncNode(share_node(self._engine))
-            self._hosted = await self._node.create(self._spec)
-        return self._node, self._hosted
+        node, claim = self._claimed()
+        hosted = self._hosted or claim.take_ready()
+        if hosted is None:
+            hosted = await node.call(claim.open)
+        self._hosted = hosted
+        return node, hosted
+
+    def _claimed(self) -> tuple[AsyncNode, Claim]:
+        # Threads may use a new sandbox at the same moment; all have to get the same one.
+        with self._claiming:
+            if self._over:
+                raise gone(self.id)
+            if self._node is None or self._claim is None:
+                node = share_node(self._engine)
+                self._node, self._claim = AsyncNode(node), Claim(node, self._spec)
+            return self._node, self._claim
+
+    async def _ask(self, kind: str, code: str, cursor: int) -> Mapping[str, Any]:
+        node, hosted = await self._open()
+        answer: Mapping[str, Any] = await node.call(
+            hosted.ask_kernel, None, kind, code=code, cursor=cursor
+        )
+        return answer

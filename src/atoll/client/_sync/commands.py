@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 
+from atoll.client._sync.processes import Process
+from atoll.client.calls import TextCallback, TextSplitter
 from atoll.client.embedded import HostedSandbox, Node
-from atoll.model.process import CommandResult
+from atoll.client.errands import look, take
+from atoll.errors import Unavailable
+from atoll.model.ids import ProcessId
+from atoll.model.process import CommandResult, Output
 
 
 class Commands:
@@ -24,11 +30,18 @@ class Commands:
         stdin: bytes | str | None = None,
         timeout: float | None = None,
         check: bool = False,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
     ) -> CommandResult:
         """Run a shell line, or an argument list without a shell, to its end.
 
-        A non-zero exit and a timeout are results; with `check` they raise `CommandFailed`.
+        A non-zero exit and a timeout are results; with `check` they raise `CommandFailed`. Of each stream the
+        first 1 MiB is kept; the callbacks get all of it, as it comes.
         """
+        splitter = TextSplitter(on_stdout, on_stderr)
+        if splitter.is_wanted:
+            result = self._report(command, splitter, cwd, envs, stdin, timeout)
+            return result.check() if check else result
         node, hosted = self._open()
         return node.call(
             hosted.commands.run,
@@ -39,3 +52,81 @@ class Commands:
             timeout=timeout,
             check=check,
         )
+
+    def stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str = ".",
+        envs: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        timeout: float | None = None,
+    ) -> Generator[Output | CommandResult, None]:
+        """Yield what a command prints as it comes, and last its result, as `run` returns it.
+
+        Leaving the loop early and closing the generator kills the command.
+        """
+        node, hosted = self._open()
+        events = node.call(
+            look,
+            hosted.commands.stream,
+            command,
+            cwd=cwd,
+            env=envs,
+            stdin=stdin,
+            timeout=timeout,
+        )
+        try:
+            while (event := node.call(take, events)) is not None:
+                yield event
+        finally:
+            node.call(events.aclose)
+
+    def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str = ".",
+        envs: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        keep_stdin: bool = False,
+    ) -> Process:
+        """Start a command and return a handle at once.
+
+        With `keep_stdin` its standard input stays open for `write`; otherwise it holds `stdin` and then ends.
+        """
+        node, hosted = self._open()
+        background = node.call(
+            hosted.commands.start, command, cwd=cwd, env=envs, stdin=stdin, keep_stdin=keep_stdin
+        )
+        return Process(node, background)
+
+    def list(self) -> Sequence[Process]:
+        """Return the started commands, oldest first; some of them may have ended."""
+        node, hosted = self._open()
+        found = node.call(look, hosted.commands.list)
+        return [Process(node, background) for background in found]
+
+    def connect(self, process_id: str) -> Process:
+        """Return the handle of a started command, or raise `NotFound`."""
+        node, hosted = self._open()
+        found = node.call(look, hosted.commands.find, ProcessId(process_id))
+        return Process(node, found)
+
+    def _report(
+        self,
+        command: str | Sequence[str],
+        splitter: TextSplitter,
+        cwd: str,
+        envs: Mapping[str, str] | None,
+        stdin: bytes | str | None,
+        timeout: float | None,
+    ) -> CommandResult:
+        """Run a command and hand on what it prints, here and not in the node's thread."""
+        running = self.stream(command, cwd=cwd, envs=envs, stdin=stdin, timeout=timeout)
+        with closing(running) as events:
+            for event in events:
+                if isinstance(event, CommandResult):
+                    return event
+                splitter(event)
+        raise Unavailable("the command ended without a result; try again")

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
-from atoll.client.embedded import HostedSandbox, Node, TreeReport
+from atoll.client.embedded import HostedSandbox, Node, SearchResult, TreeReport
+from atoll.client.errands import look, take
+from atoll.errors import NotFound
 from atoll.model.file import FileInfo, TextPage
 
 
@@ -31,10 +33,22 @@ class Files:
         node, hosted = self._open()
         return node.call(hosted.files.read_page, path, start_line=start_line, lines=lines)
 
-    def write(self, path: str, data: bytes | str) -> FileInfo:
+    def stream(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> Generator[bytes, None]:
+        """Yield the bytes of a file of any size."""
+        node, hosted = self._open()
+        chunks = node.call(look, hosted.files.stream, path, offset=offset, length=length)
+        try:
+            while (chunk := node.call(take, chunks)) is not None:
+                yield chunk
+        finally:
+            node.call(chunks.aclose)
+
+    def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> FileInfo:
         """Replace a file as a whole; its folders are made."""
         node, hosted = self._open()
-        return node.call(hosted.files.write, path, data)
+        return node.call(hosted.files.write, path, data, mode=mode)
 
     def list(self, path: str = ".") -> Sequence[FileInfo]:
         """Return the entries of a directory by name."""
@@ -45,6 +59,14 @@ class Files:
         """Return facts about a file."""
         node, hosted = self._open()
         return node.call(hosted.files.stat, path)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is something of that name; a link counts, wherever it leads."""
+        try:
+            self.stat(path)
+        except NotFound:
+            return False
+        return True
 
     def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
@@ -60,6 +82,16 @@ class Files:
         """Rename within the workspace."""
         node, hosted = self._open()
         node.call(hosted.files.rename, source, target)
+
+    def search(self, pattern: str, path: str = ".", *, glob: str | None = None) -> SearchResult:
+        """Return the lines of text files that match a regular expression."""
+        node, hosted = self._open()
+        return node.call(hosted.files.search, pattern, path, glob=glob)
+
+    def search_names(self, glob: str, path: str = ".", *, limit: int = 1000) -> Sequence[FileInfo]:
+        """Return what matches a glob by name, or by path if the glob has a slash."""
+        node, hosted = self._open()
+        return node.call(hosted.files.search_names, glob, path, limit=limit)
 
     def upload(self, host_path: str | Path, path: str = ".") -> TreeReport:
         """Copy a file or a tree of this machine into the sandbox."""

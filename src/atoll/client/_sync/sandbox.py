@@ -3,16 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
 from atoll.client._sync.commands import Commands
 from atoll.client._sync.files import Files
-from atoll.client.calls import TextCallback, TextSplitter, make_spec
-from atoll.client.embedded import HostedSandbox, Node, share_node
-from atoll.errors import Conflict
-from atoll.model.kernel import Cell
+from atoll.client._sync.kernels import Kernels
+from atoll.client._sync.ports import Ports
+from atoll.client._sync.terminals import Terminals
+from atoll.client.calls import (
+    CellListener,
+    Completions,
+    ErrorCallback,
+    ResultCallback,
+    TextCallback,
+    check_language,
+    make_completions,
+    make_inspection,
+    make_spec,
+)
+from atoll.client.embedded import HostedSandbox, Node, nodes_here, share_node
+from atoll.client.errands import Claim, find_claim, gone, list_infos, look, take
+from atoll.engines.catalog import DEFAULT_ENGINE
+from atoll.model.ids import KernelId
+from atoll.model.kernel import Bundle, Cell, Event
 from atoll.model.limits import Limits
 from atoll.model.sandbox import SandboxInfo
 from atoll.model.template import PYTHON_TEMPLATE
@@ -28,24 +44,29 @@ class Sandbox:
         self,
         template: str = PYTHON_TEMPLATE,
         *,
-        engine: str = "namespaces",
+        engine: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         envs: Mapping[str, str] | None = None,
     ) -> None:
         self._spec = make_spec(template, limits, envs)
-        self._engine = engine
+        self._engine = engine or DEFAULT_ENGINE
+        self._claim: Claim | None = None
         self._node: Node | None = None
         self._hosted: HostedSandbox | None = None
+        self._claiming = Lock()
         self._over = False
         self.commands = Commands(self._open)
         self.files = Files(self._open)
+        self.kernels = Kernels(self._open)
+        self.ports = Ports(self._open)
+        self.terminals = Terminals(self._open)
 
     @classmethod
     def create(
         cls,
         template: str = PYTHON_TEMPLATE,
         *,
-        engine: str = "namespaces",
+        engine: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         envs: Mapping[str, str] | None = None,
     ) -> Self:
@@ -53,6 +74,43 @@ class Sandbox:
         sandbox = cls(template, engine=engine, limits=limits, envs=envs)
         sandbox._open()
         return sandbox
+
+    @classmethod
+    def connect(cls, sandbox_id: str) -> Self:
+        """Return another handle on a live sandbox of this process; destroying one destroys both.
+
+        Raises:
+            NotFound: this process has no such sandbox.
+        """
+        claim = find_claim(sandbox_id)
+        sandbox = cls()
+        sandbox._spec, sandbox._claim, sandbox._node = claim.spec, claim, Node(claim.node)
+        return sandbox
+
+    @classmethod
+    def list(cls) -> Sequence[SandboxInfo]:
+        """Return facts about the live sandboxes of this process."""
+        infos: Sequence[SandboxInfo] = ()
+        for node in nodes_here():
+            infos = [*infos, *(Node(node).call(list_infos, node))]
+        return infos
+
+    @classmethod
+    def warm(
+        cls,
+        count: int,
+        template: str = PYTHON_TEMPLATE,
+        *,
+        engine: str | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+        envs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Keep `count` sandboxes of one configuration ready; later ones of just that configuration take them.
+
+        Each is used once, and replaced in the background. Returns when all are ready; 0 ends it.
+        """
+        shared = share_node(engine or DEFAULT_ENGINE)
+        Node(shared).call(shared.pool.keep, make_spec(template, limits, envs), count)
 
     @property
     def id(self) -> str:
@@ -63,39 +121,87 @@ class Sandbox:
         self,
         code: str,
         *,
+        language: str = "python",
+        kernel: str | None = None,
         timeout: float | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
+        on_result: ResultCallback | None = None,
+        on_error: ErrorCallback | None = None,
     ) -> Cell:
-        """Run Python in the session, which keeps its variables; the last expression is the result.
+        """Run code in the session, which keeps its variables; the last expression is the result.
 
         An exception in the code is a result, see `Cell.error`; so is a timeout.
         """
+        check_language(language)
+        listener = CellListener(on_stdout, on_stderr, on_result, on_error)
         node, hosted = self._open()
-        splitter = TextSplitter(on_stdout, on_stderr)
-        listener = splitter if splitter.is_wanted else None
-        return node.call(hosted.run_code, code, timeout=timeout, on_output=listener)
+        heard = listener if listener.is_wanted else None
+        return node.run_cell(hosted, code, kernel, timeout=timeout, listener=heard)
+
+    def stream_code(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        kernel: str | None = None,
+        timeout: float | None = None,
+    ) -> Generator[Event | Cell, None]:
+        """Yield what code gives as it comes (output, values, the error), and last the cell.
+
+        Leaving the loop early and closing the generator interrupts the code.
+        """
+        check_language(language)
+        node, hosted = self._open()
+        chosen = None if kernel is None else KernelId(kernel)
+        events = node.call(look, hosted.stream_code, code, kernel=chosen, timeout=timeout)
+        try:
+            while (event := node.call(take, events)) is not None:
+                yield event
+        finally:
+            node.call(events.aclose)
+
+    def complete(self, code: str, cursor: int | None = None) -> Completions:
+        """Return what can stand at `cursor`, or at the end, by what the session knows."""
+        at = len(code) if cursor is None else cursor
+        return make_completions(self._ask("complete", code, at), at)
+
+    def inspect(self, code: str, cursor: int | None = None) -> Bundle | None:
+        """Return what the session knows of the name at `cursor`, or at the end."""
+        at = len(code) if cursor is None else cursor
+        return make_inspection(self._ask("inspect", code, at))
 
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; variables stay."""
         node, hosted = self._open()
-        node.call(hosted.interrupt)
+        node.call(hosted.interrupt_kernel)
 
     def restart(self) -> None:
         """Begin the session anew: variables go, files stay."""
         node, hosted = self._open()
-        node.call(hosted.restart)
+        node.call(hosted.restart_kernel)
 
     def info(self) -> SandboxInfo:
         """Return facts about the sandbox."""
         _node, hosted = self._open()
         return hosted.info
 
+    def pause(self) -> None:
+        """Stop every process in place; raises `Unsupported` where the machine cannot do that."""
+        node, hosted = self._open()
+        node.call(hosted.pause)
+
+    def resume(self) -> None:
+        """Let every process go on."""
+        node, hosted = self._open()
+        node.call(hosted.resume)
+
     def destroy(self) -> None:
         """End the sandbox and remove everything; safe to call twice."""
-        self._over = True
-        if self._node is not None and self._hosted is not None:
-            self._node.call(self._hosted.destroy)
+        with self._claiming:
+            self._over = True
+        if self._node is not None and self._claim is not None:
+            self._node.call(self._claim.destroy)
 
     def __enter__(self) -> Self:
         self._open()
@@ -109,10 +215,30 @@ class Sandbox:
     ) -> None:
         self.destroy()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
     def _open(self) -> tuple[Node, HostedSandbox]:
-        if self._over:
-            raise Conflict(f"sandbox {self.id} was destroyed; create a new one", sandbox=self.id)
-        if self._node is None or self._hosted is None:
-            self._node = Node(share_node(self._engine))
-            self._hosted = self._node.create(self._spec)
-        return self._node, self._hosted
+        node, claim = self._claimed()
+        hosted = self._hosted or claim.take_ready()
+        if hosted is None:
+            hosted = node.call(claim.open)
+        self._hosted = hosted
+        return node, hosted
+
+    def _claimed(self) -> tuple[Node, Claim]:
+        # Threads may use a new sandbox at the same moment; all have to get the same one.
+        with self._claiming:
+            if self._over:
+                raise gone(self.id)
+            if self._node is None or self._claim is None:
+                node = share_node(self._engine)
+                self._node, self._claim = Node(node), Claim(node, self._spec)
+            return self._node, self._claim
+
+    def _ask(self, kind: str, code: str, cursor: int) -> Mapping[str, Any]:
+        node, hosted = self._open()
+        answer: Mapping[str, Any] = node.call(
+            hosted.ask_kernel, None, kind, code=code, cursor=cursor
+        )
+        return answer

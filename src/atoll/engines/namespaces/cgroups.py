@@ -316,9 +316,12 @@ class V1Cgroup:
     def remove(self) -> None:
         """Remove it; its processes have ended."""
         self.entered()
-        with suppress(OSError):
-            # Else its page cache keeps the memory cgroup alive, out of sight.
-            _write(self._directories["memory"] / "memory.force_empty", "0")
+        memory = self._directories["memory"]
+        # Page cache that is left would keep the memory cgroup alive, out of sight. Emptying takes the kernel longer
+        # than making a sandbox, so it is done only if there is something.
+        if _read_keyed(memory / "memory.stat").get("cache", 1):
+            with suppress(OSError):
+                _write(memory / "memory.force_empty", "0")
         _remove_all(self._distinct)
 
 

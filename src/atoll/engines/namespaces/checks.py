@@ -13,7 +13,7 @@ from atoll.engines.contract import Check
 from atoll.engines.namespaces import cgroups, mounts
 from atoll.engines.namespaces.boot import boot, spawn_request
 from atoll.engines.namespaces.seccomp import filter_for
-from atoll.engines.namespaces.zygotes import Keeper
+from atoll.engines.namespaces.zygotes import Keeper, ZygoteAge
 from atoll.errors import AtollError, Unavailable
 from atoll.model.sandbox import SandboxSpec
 
@@ -99,7 +99,7 @@ def _try_sandbox(binaries: Path) -> None:
     with ExitStack() as undo:
         keeper = Keeper(binaries / "keeper", rootless=rootless)
         undo.callback(keeper.close)
-        jail = keeper.make_jail(template, host_id)
+        jail = keeper.make_jail(template, host_id, age=ZygoteAge())
         undo.callback(jail.close)
         jail.load_filter(filter_for())
         request = spawn_request(spec, spec.limits.resolve(), None, rootless=rootless)

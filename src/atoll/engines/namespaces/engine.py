@@ -41,7 +41,7 @@ from atoll.engines.namespaces.refusals import our_errors
 from atoll.engines.namespaces.sandbox import NamespaceSandbox
 from atoll.engines.namespaces.watchdog import Watchdog
 from atoll.engines.namespaces.wire import MAX_MOUNTS, MAX_TARGET, SpawnFlag
-from atoll.engines.namespaces.zygotes import Jail, Keeper
+from atoll.engines.namespaces.zygotes import Jail, Keeper, ZygoteAge
 from atoll.errors import Conflict, InvalidRequest, Unavailable, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.limits import LimitsInfo, ResolvedLimits
@@ -60,6 +60,7 @@ class NamespaceSettings:
     mountable: Sequence[Path] = ()
     # Trees of templates with kernels, by name; asked for when first needed.
     trees: Mapping[str, Callable[[], TemplateTree]] = field(default_factory=dict)
+    zygote_age: ZygoteAge = field(default_factory=ZygoteAge)
     binaries: Path = BINARIES
     # Testing builds only: a step to fail, steps to leave out, and whether to hand over unattested.
     failpoint: int = 0
@@ -174,7 +175,11 @@ class NamespaceEngine:
     def _make_jail(self, parts: _Parts, template: mounts.Template) -> Jail:
         settings = self._settings
         jail = parts.keeper.make_jail(
-            template, parts.zygote_id, failpoint=settings.failpoint, omit=settings.omit
+            template,
+            parts.zygote_id,
+            age=settings.zygote_age,
+            failpoint=settings.failpoint,
+            omit=settings.omit,
         )
         try:
             if settings.attested:

@@ -11,9 +11,10 @@ import socket
 import stat
 import struct
 import termios
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -125,6 +126,8 @@ class NamespaceProcess:
         self._waiting = anyio.Lock()
         self._early_output: list[Output] = []
         self._activity: select.epoll | None = None
+        self._guard = threading.RLock()
+        self._users = 0
         self._started = time.monotonic()
 
     @property
@@ -158,10 +161,9 @@ class NamespaceProcess:
                 self._forget(fd)
         return taken
 
-    async def wait_activity(self) -> None:
-        """Return when there is something to read, or the process has ended."""
-        if self._closed or self._end is not None:
-            return
+    @property
+    def activity(self) -> int:
+        """A descriptor that is readable when a kernel or an output has something to read, or it has ended."""
         if self._activity is None:
             self._activity = select.epoll()
             for descriptor in (
@@ -171,9 +173,31 @@ class NamespaceProcess:
             ):
                 if descriptor is not None:
                     self._activity.register(descriptor, select.EPOLLIN)
-        with suppress(anyio.ClosedResourceError):
-            await anyio.wait_readable(self._activity.fileno())
-        self._collect_end()
+        return self._activity.fileno()
+
+    @property
+    def ending(self) -> int:
+        """A descriptor that is readable when the process has ended."""
+        return self._plumbing.control.fileno()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep the descriptors open while a thread or another event loop uses them."""
+        with self._guard:
+            if self._closed:
+                raise Conflict("this kernel has ended; open another")
+            self._users += 1
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._guard:
+            self._users -= 1
+            is_last = self._closed and not self._users
+        if is_last:
+            self._let_go()
 
     async def started(self) -> None:
         """Wait until the program runs or could not be started."""
@@ -366,6 +390,11 @@ class NamespaceProcess:
 
     def _collect_end(self) -> ProcessEnd | None:
         """Read what the supervisor has reported, without waiting."""
+        # Whoever runs a cell may be in another thread than those who wait for the end.
+        with self._guard:
+            return self._collect_end_alone()
+
+    def _collect_end_alone(self) -> ProcessEnd | None:
         while not self._supervisor_gone and not self._closed:
             try:
                 report = channel.receive_only(self._plumbing.control, SupervisorReport)
@@ -467,12 +496,22 @@ class NamespaceProcess:
 
     def release(self) -> None:
         """Close the host's ends, and wake whoever waits on them."""
-        if self._closed:
-            return
-        self._collect_end()
-        self._end = self._end or ProcessEnd(None, signals.SIGKILL, EndReason.KILLED)
-        self._closed = True
+        with self._guard:
+            if self._closed:
+                return
+            self._collect_end()
+            self._end = self._end or ProcessEnd(None, signals.SIGKILL, EndReason.KILLED)
+            self._closed = True
+            in_use = bool(self._users)
         self._wake_others()
+        if in_use and self._plumbing.channel is not None:
+            # Whoever holds it wakes up, and the last one lets go.
+            with suppress(OSError):
+                self._plumbing.channel.shutdown(socket.SHUT_RDWR)
+            return
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._activity is not None:
             wake_waiting(self._activity.fileno())
             self._activity.close()

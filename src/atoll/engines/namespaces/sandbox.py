@@ -20,7 +20,7 @@ import anyio.to_thread
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Place
-from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill_and_wait
+from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel
 from atoll.engines.namespaces.cgroups import Events, SandboxCgroup
 from atoll.engines.namespaces.drains import Drains
 from atoll.engines.namespaces.process import (
@@ -269,8 +269,13 @@ class NamespaceSandbox:
 
     async def wait_ended(self) -> None:
         """Return once the sandbox is destroyed or lost."""
+        if self._state is not SandboxState.DESTROYED:
+            await self._wait_gone()
+
+    async def _wait_gone(self) -> None:
+        # One task at a time may wait for a descriptor; the next looks for itself.
         async with self._waiting:
-            while self._state is not SandboxState.DESTROYED and not self._has_ended():
+            while not is_over(self._pidfd):
                 with suppress(anyio.ClosedResourceError):
                     await anyio.wait_readable(self._pidfd)
 
@@ -282,19 +287,21 @@ class NamespaceSandbox:
                     paused, self._state = self._state is SandboxState.PAUSED, SandboxState.DESTROYED
                     for call in list(self._calls):
                         call.cancel()
-                    await anyio.to_thread.run_sync(self._kill, paused)
+                    await self._kill(paused)
                     # Whoever reads or waits notices the end before its descriptors go.
                     await anyio.lowlevel.checkpoint()
                     self._release()
                     await anyio.to_thread.run_sync(self._resources.close)
                     self._forget(self)
 
-    def _kill(self, paused: bool) -> None:
+    async def _kill(self, paused: bool) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         if paused and self._cgroup is not None:
             # A frozen process of the older cgroups does not even die.
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            self._cgroup.freeze(False)
-        kill_and_wait(self._pidfd)
+            await anyio.to_thread.run_sync(self._cgroup.freeze, False)
+        with anyio.move_on_after(_SECONDS):
+            await self._wait_gone()
 
     def _release(self) -> None:
         for process in list(self._processes):
@@ -336,7 +343,10 @@ class NamespaceSandbox:
     def released(self, process: NamespaceProcess, leftover: list[int]) -> None:
         """Forget a process and read its open outputs to nowhere."""
         self._processes.discard(process)
-        self._drains.add(leftover)
+        if self._state is SandboxState.DESTROYED:
+            channel.close_all(leftover)  # nobody prints any more
+        else:
+            self._drains.add(leftover)
 
     @contextmanager
     def call(self) -> Iterator[None]:

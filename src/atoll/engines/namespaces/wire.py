@@ -196,6 +196,8 @@ class FilesOp(IntEnum):
     MAKE_DIRECTORY = 5
     REMOVE = 6
     RENAME = 7
+    WRITE_MANY = 8  # fds: memory with entries, each with its path and data
+    READ_MANY = 9  # fds: memory with entries, each with its path; memory for the answers
 
 
 class FilesFlag(IntEnum):
@@ -352,6 +354,23 @@ class FilesReply(ctypes.Structure):
     ]
 
 
+class FilesEntry(ctypes.Structure):
+    """One file of many, as the host asks for it; behind it the path."""
+
+    _fields_ = [
+        ("is_directory", c_uint32),
+        ("mode", c_uint32),
+        ("path_bytes", c_uint32),
+        ("data_bytes", c_uint32),  # of the data behind the path, or the most to read
+    ]
+
+
+class FilesContent(ctypes.Structure):
+    """One file of many, as the file server answers it; behind it room for the most that was asked for."""
+
+    _fields_ = [("error", c_int32), ("data_bytes", c_uint32)]
+
+
 _ENUMS = (
     Step, KeeperOp, JailOp, PlanOp, PlanFlag, SpawnFlag, InitOp, RunFlag, SupervisorOp,
     SupervisorEvent, StartStage, FilesOp, FilesFlag,
@@ -359,6 +378,7 @@ _ENUMS = (
 _STRUCTS: tuple[type[ctypes.Structure], ...] = (
     KeeperRequest, PlanEntry, StepReply, JailMessage, MountTarget, SpawnRequest, InitHello,
     InitRequest, RunHeader, SupervisorRequest, SupervisorReport, FilesRequest, FilesReply,
+    FilesEntry, FilesContent,
 )  # fmt: skip
 _CONSTANTS = ("VERSION", "MAX_MOUNTS", "MAX_CGROUP_FDS", "KERNEL_FDS", "KERNEL_FAILED", "MAX_TEXT", "MAX_TARGET", "MAX_PATH",
               "PROBE_ERRNO", "PROBE_CALL")  # fmt: skip

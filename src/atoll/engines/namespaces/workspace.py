@@ -6,31 +6,24 @@ them and lists them, one component at a time, and never resolves a name that cod
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import socket
 import stat as modes
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from typing import NoReturn, Protocol, Self
+from functools import partial
+from typing import Protocol
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from atoll.engines.namespaces import channel
+from atoll.engines.contract import NewFile, check_many
+from atoll.engines.namespaces import batches, channel, transfers
+from atoll.engines.namespaces.file_errors import file_error
 from atoll.engines.namespaces.refusals import our_errors
 from atoll.engines.namespaces.wire import FilesFlag, FilesOp, FilesReply, FilesRequest
-from atoll.errors import (
-    AtollError,
-    Conflict,
-    Forbidden,
-    InvalidRequest,
-    LimitExceeded,
-    NotFound,
-    Unavailable,
-)
+from atoll.errors import AtollError, InvalidRequest, LimitExceeded, Unavailable
 from atoll.model.file import FileInfo, FileKind, parse_path
 
 _INLINE_BYTES = 65536
@@ -38,8 +31,12 @@ _CHUNK = 1 << 20
 _MOST_BYTES = (1 << 63) - 1
 _SECONDS = 30.0
 _GIVE_UP_SECONDS = 2.0
-_PIPE_BYTES = 1 << 20
-_F_SETPIPE_SZ = 1031
+
+
+class Feed(Protocol):
+    """Writes a file into a pipe; False if the other side stopped reading."""
+
+    async def __call__(self, pipe: int, /, *, seconds: float) -> bool: ...
 
 
 class Owner(Protocol):
@@ -116,7 +113,55 @@ class NamespaceWorkspace:
             raise InvalidRequest(
                 f"a file takes bytes or an iterator of bytes, not {type(data).__name__}"
             )
-        return _file_info(clean, await self._write_stream(clean, data, mode))
+        return await self._write_stream(clean, mode, partial(transfers.feed, data=data))
+
+    async def write_many(self, files: Sequence[NewFile]) -> None:
+        """Write small files and make directories."""
+        check_many([_size_of(file) for file in files])
+        if not files:
+            return
+        paths = [_changeable(file.path) for file in files]
+        with our_errors(), batches.sealed(batches.pack_new(files, paths)) as memory:
+            reply = await self._ask_many(FilesOp.WRITE_MANY, paths[0], [memory])
+        _check(reply, paths[min(reply.size, len(paths) - 1)])
+
+    async def read_many(self, files: Sequence[FileInfo]) -> Sequence[bytes | AtollError]:
+        """Return the content of small files."""
+        for file in files:
+            _check_number("size", file.size, _MOST_BYTES)
+        sizes = [file.size for file in files]
+        check_many(sizes)
+        if not files:
+            return []
+        paths = [parse_path(file.path) for file in files]
+        wanted = batches.pack_wanted(sizes, paths)
+        with our_errors(), batches.sealed(wanted) as memory, batches.Answers(sizes) as answers:
+            reply = await self._ask_many(FilesOp.READ_MANY, paths[0], [memory, answers.memory])
+            _check(reply, paths[0])
+            contents = answers.read()
+        return [
+            content if isinstance(content, bytes) else file_error(content, path)
+            for content, path in zip(contents, paths, strict=True)
+        ]
+
+    async def write_from(self, path: str, descriptor: int, *, mode: int = 0o644) -> FileInfo:
+        """Write what an open regular file of the host holds."""
+        clean = _changeable(path)
+        _check_number("mode", mode, 0o7777)
+        feed = partial(transfers.feed_file, source=descriptor)
+        return await self._write_stream(clean, mode, feed)
+
+    async def read_into(self, path: str, descriptor: int, *, length: int) -> int:
+        """Copy a file to the start of an open file of the host."""
+        clean = parse_path(path)
+        _check_number("length", length, _MOST_BYTES)
+        fd = await self._open(FilesOp.OPEN, clean, modes.S_ISREG)
+        try:
+            with self._owner.call():
+                most = min(length, os.fstat(fd).st_size)
+                return await transfers.copy_file(fd, descriptor, most)
+        finally:
+            os.close(fd)
 
     async def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
@@ -158,6 +203,13 @@ class NamespaceWorkspace:
         _check(reply, path)
         return reply
 
+    async def _ask_many(self, op: FilesOp, path: str, fds: Sequence[int]) -> FilesReply:
+        """Ask for many files at once; the first of their paths stands for them in errors."""
+        with self._owner.call():
+            reply, passed = await self._exchange(_request(op, path, "", b"", 0, 0), path, fds)
+        channel.close_all(passed)
+        return reply
+
     async def _open(self, op: FilesOp, path: str, is_kind: Callable[[int], bool]) -> int:
         """Return a descriptor from the file server; what it is, the host sees for itself."""
         with self._owner.call():
@@ -167,7 +219,9 @@ class NamespaceWorkspace:
         _check(reply, path)
         return channel.the_one(fds, is_kind)
 
-    async def _exchange(self, request: bytes, path: str) -> tuple[FilesReply, Sequence[int]]:
+    async def _exchange(
+        self, request: bytes, path: str, fds: Sequence[int] = ()
+    ) -> tuple[FilesReply, Sequence[int]]:
         """Send a request and return the answer; a server that was killed from inside is replaced once."""
         async with self._turn:
             for last_try in (False, True):
@@ -175,7 +229,7 @@ class NamespaceWorkspace:
                     self._server = self._owner.open_files()
                 try:
                     with anyio.fail_after(_SECONDS):
-                        return await _exchange(self._server, request)
+                        return await _exchange(self._server, request, fds)
                 except (OSError, anyio.ClosedResourceError, TimeoutError) as error:
                     self.close()
                     if last_try or isinstance(error, TimeoutError):
@@ -188,17 +242,17 @@ class NamespaceWorkspace:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    async def _write_stream(self, path: str, data: AsyncIterator[bytes], mode: int) -> FilesReply:
+    async def _write_stream(self, path: str, mode: int, feed: Feed) -> FileInfo:
         request = _request(
             FilesOp.WRITE, path, "", b"", mode, FilesFlag.FROM_DESCRIPTOR, self._max_file_bytes
         )
         with self._owner.call():
             async with self._own_server() as server:
-                with _Pipe() as pipe:
+                with transfers.Pipe() as pipe:
                     await _send(server, request, [pipe.read_end])
                     pipe.close_read_end()
                     try:
-                        whole = await _feed(pipe.write_end, data)
+                        whole = await feed(pipe.write_end, seconds=_SECONDS)
                     except BaseException:
                         pipe.close_write_end()
                         await _give_up(server)
@@ -210,7 +264,7 @@ class NamespaceWorkspace:
                     reply, fds = await _receive(server)
         channel.close_all(fds)
         _check(reply, path)
-        return reply
+        return _file_info(path, reply)
 
     @asynccontextmanager
     async def _own_server(self) -> AsyncIterator[socket.socket]:
@@ -227,50 +281,6 @@ class NamespaceWorkspace:
             server.close()
 
 
-class _Pipe:
-    """A pipe whose writing end does not block."""
-
-    def __init__(self) -> None:
-        self.read_end, self.write_end = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self.write_end, False)
-        with suppress(OSError):  # more than an ordinary user may have; the usual size works, too
-            fcntl.fcntl(self.write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close_read_end()
-        self.close_write_end()
-
-    def close_read_end(self) -> None:
-        if self.read_end >= 0:
-            os.close(self.read_end)
-            self.read_end = -1
-
-    def close_write_end(self) -> None:
-        if self.write_end >= 0:
-            os.close(self.write_end)
-            self.write_end = -1
-
-
-async def _feed(fd: int, data: AsyncIterator[bytes]) -> bool:
-    """Write all pieces; False if the other side stopped reading, which has its reason ready."""
-    async for piece in data:
-        if not isinstance(piece, bytes | bytearray | memoryview):
-            raise InvalidRequest(f"a file takes pieces of bytes, not {type(piece).__name__}")
-        view = memoryview(piece)
-        while view:
-            try:
-                view = view[os.write(fd, view) :]
-            except BlockingIOError:
-                with anyio.fail_after(_SECONDS):
-                    await anyio.wait_writable(fd)
-            except BrokenPipeError:
-                return False
-    return True
-
-
 async def _give_up(server: socket.socket) -> None:
     """Have the file server remove what it has of a file, and wait for that."""
     with anyio.move_on_after(_GIVE_UP_SECONDS, shield=True), suppress(OSError):
@@ -284,8 +294,10 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
         yield data[start : start + _CHUNK]
 
 
-async def _exchange(server: socket.socket, request: bytes) -> tuple[FilesReply, list[int]]:
-    await _send(server, request, [])
+async def _exchange(
+    server: socket.socket, request: bytes, fds: Sequence[int]
+) -> tuple[FilesReply, list[int]]:
+    await _send(server, request, fds)
     return await _receive(server)
 
 
@@ -336,6 +348,13 @@ def _changeable(path: str) -> str:
     return clean
 
 
+def _size_of(file: NewFile) -> int:
+    if not isinstance(file.data, bytes | None):
+        raise InvalidRequest(f"a new file takes bytes, not {type(file.data).__name__}")
+    _check_number("mode", file.mode, 0o7777)
+    return len(file.data or b"")
+
+
 def _check_number(name: str, value: object, most: int) -> None:
     if type(value) is not int or not 0 <= value <= most:
         raise InvalidRequest(f"{name} {value!r} has to be a number from 0 to {most}")
@@ -351,7 +370,7 @@ async def _read_at(fd: int, length: int, offset: int) -> bytes:
 
 def _list_directory(fd: int, path: str, limit: int) -> list[FileInfo]:
     prefix = "" if path == "." else f"{path}/"
-    files: list[FileInfo] = []
+    files: dict[str, FileInfo] = {}  # one that is renamed meanwhile may be listed twice
     with os.scandir(fd) as entries:
         for entry in entries:
             if len(files) >= limit:
@@ -361,10 +380,10 @@ def _list_directory(fd: int, path: str, limit: int) -> list[FileInfo]:
                 )
             with suppress(FileNotFoundError):
                 facts = entry.stat(follow_symlinks=False)
-                files.append(
-                    _info(prefix + entry.name, facts.st_mode, facts.st_size, facts.st_mtime)
+                files[entry.name] = _info(
+                    prefix + entry.name, facts.st_mode, facts.st_size, facts.st_mtime
                 )
-    return sorted(files, key=lambda each: each.path)
+    return [info for _name, info in sorted(files.items())]
 
 
 def _file_info(path: str, reply: FilesReply) -> FileInfo:
@@ -383,51 +402,7 @@ _KINDS = {
     modes.S_IFLNK: FileKind.SYMLINK,
 }
 
-_MISSING = "there is no {path!r} in the workspace"
-_ERRORS: dict[int, tuple[type[AtollError], str]] = {
-    errno.ENOENT: (NotFound, _MISSING),
-    errno.EISDIR: (InvalidRequest, "{path!r} is a directory; list it, or remove it with recursive"),
-    errno.ENOTDIR: (InvalidRequest, "a part of {path!r} is a file, not a directory"),
-    errno.EEXIST: (InvalidRequest, "{path!r} exists already as something else"),
-    errno.ENXIO: (
-        InvalidRequest,
-        "{path!r} is a pipe, socket or device; only regular files can be read",
-    ),
-    errno.ENOTEMPTY: (InvalidRequest, "directory {path!r} is not empty; remove it with recursive"),
-    errno.EXDEV: (InvalidRequest, "{path!r} leads out of the workspace, or to another mount in it"),
-    errno.ELOOP: (InvalidRequest, "{path!r} goes through links that lead nowhere"),
-    errno.ENAMETOOLONG: (InvalidRequest, "{path!r} is longer than the kernel takes"),
-    errno.EINVAL: (InvalidRequest, "{path!r} cannot be used so: {reason}"),
-    errno.EACCES: (Forbidden, "{path!r} has a mode that keeps its owner out; change it with chmod"),
-    errno.EPERM: (Forbidden, "{path!r} may not be changed"),
-    errno.EROFS: (Forbidden, "{path!r} is on a read-only mount"),
-    errno.ENOSPC: (
-        LimitExceeded,
-        "the workspace is full; remove files, or create it with more workspace_bytes",
-    ),
-    errno.EDQUOT: (
-        LimitExceeded,
-        "the workspace is full; remove files, or create it with more workspace_bytes",
-    ),
-    errno.EFBIG: (
-        LimitExceeded,
-        "{path!r} would be larger than a file may be; split it, or raise file_bytes",
-    ),
-    errno.ENOMEM: (LimitExceeded, "the sandbox has no memory left for {path!r}; free some"),
-    errno.EAGAIN: (
-        LimitExceeded,
-        "the sandbox has no room for the process that reaches {path!r}; end some of its processes",
-    ),
-    errno.EBUSY: (Conflict, "{path!r} is in use, or being filled as fast as it is emptied"),
-    errno.ECANCELED: (Unavailable, "{path!r} was not sent whole; nothing was changed"),
-}
-
 
 def _check(reply: FilesReply, path: str) -> None:
     if reply.error:
-        _fail(reply.error, path)
-
-
-def _fail(number: int, path: str) -> NoReturn:
-    kind, message = _ERRORS.get(number, (Unavailable, "{path!r}: {reason}"))
-    raise kind(message.format(path=path, reason=os.strerror(number)), path=path)
+        raise file_error(reply.error, path)

@@ -10,8 +10,10 @@ import select
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from atoll.engines.namespaces import channel
@@ -25,7 +27,7 @@ from atoll.engines.namespaces.wire import (
     Step,
     StepReply,
 )
-from atoll.errors import InvalidRequest, Unavailable, Unsupported
+from atoll.errors import AtollError, InvalidRequest, Unavailable, Unsupported
 
 _SECONDS = 10.0
 
@@ -54,7 +56,15 @@ class Keeper:
             self.close()
             raise
 
-    def make_jail(self, template: Template, uid: int, *, failpoint: int = 0, omit: int = 0) -> Jail:
+    def make_jail(
+        self,
+        template: Template,
+        uid: int,
+        *,
+        age: ZygoteAge,
+        failpoint: int = 0,
+        omit: int = 0,
+    ) -> Jail:
         """Build a jail from a template; its zygotes run as `uid`, or as this user if that is 0."""
         ours, theirs = channel.socket_pair()
         plan = channel.sealed_memory("plan", b"".join(bytes(entry) for entry in template.plan))
@@ -68,7 +78,7 @@ class Keeper:
         try:
             with theirs:
                 reply = self._ask(request, [plan, theirs.fileno()])[0]
-            return Jail(ours, reply.pid, template)
+            return Jail(ours, reply.pid, template, age)
         except BaseException:
             ours.close()
             raise
@@ -121,16 +131,31 @@ class Keeper:
         return _check(reply), passed
 
 
-class Jail:
-    """A jail and, in it, the zygote that makes sandboxes; a zygote that died is replaced."""
+@dataclass(frozen=True, slots=True)
+class ZygoteAge:
+    """When a zygote is replaced: what it shares with all its copies (addresses, hash seeds) does not last."""
 
-    def __init__(self, control: socket.socket, pid: int, template: Template) -> None:
+    most_spawns: int = 10_000
+    most_seconds: float = 3600.0
+
+
+class Jail:
+    """A jail and, in it, the zygote that makes sandboxes; one that died or is old is replaced."""
+
+    def __init__(
+        self, control: socket.socket, pid: int, template: Template, age: ZygoteAge
+    ) -> None:
         control.settimeout(_SECONDS)
         self.pid = pid
         self.template = template
         self._control = control
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        self._age = age
         self._zygote: socket.socket | None = None
+        self._born = 0.0
+        self._spawns = 0
+        self._renewing = False
         self._filter = -1
 
     def load_filter(self, program: bytes) -> None:
@@ -148,6 +173,7 @@ class Jail:
                 self._drop_zygote()
                 zygote = self._live_zygote()
                 channel.send(zygote, request, fds)
+            self._spawns += 1
             return PendingSpawn(self, zygote)
         except OSError as error:
             self._drop_zygote()
@@ -161,33 +187,64 @@ class Jail:
 
     def close(self) -> None:
         """Let go of the jail; it ends with its control socket."""
-        self._drop_zygote()
-        self._control.close()
-        if self._filter >= 0:
-            os.close(self._filter)
-            self._filter = -1
+        with self._lock, self._asking:
+            self._drop_zygote()
+            self._control.close()
+            if self._filter >= 0:
+                os.close(self._filter)
+                self._filter = -1
 
     def finished(self, *, broken: bool) -> None:
         """Free the zygote for the next spawn."""
         if broken:
             self._drop_zygote()
+        elif self._is_old() and not self._renewing:
+            self._renewing = True
+            threading.Thread(target=self._renew, name="atoll-zygote", daemon=True).start()
         self._lock.release()
+
+    def _is_old(self) -> bool:
+        age = time.monotonic() - self._born
+        return self._spawns >= self._age.most_spawns or age >= self._age.most_seconds
+
+    def _renew(self) -> None:
+        """Replace the zygote without anybody waiting: the old one serves until the new one is warm."""
+        try:
+            fresh = self._start_zygote()
+        except (OSError, AtollError):
+            self._renewing = False  # the next spawn tries again
+            return
+        with self._lock:
+            if self._control.fileno() < 0:
+                fresh.close()
+                return
+            self._drop_zygote()
+            self._adopt(fresh)
+            self._renewing = False
 
     def _live_zygote(self) -> socket.socket:
         if self._zygote is not None and not _has_ended(self._zygote):
             return self._zygote
         self._drop_zygote()
+        fresh = self._start_zygote()
+        self._adopt(fresh)
+        return fresh
+
+    def _adopt(self, zygote: socket.socket) -> None:
+        self._zygote, self._born, self._spawns = zygote, time.monotonic(), 0
+
+    def _start_zygote(self) -> socket.socket:
         ours, theirs = channel.socket_pair()
         ours.settimeout(_SECONDS)
         try:
-            with theirs:
-                self._ask_for_zygote(theirs)
-            self._await_zygote()
+            with self._asking:
+                with theirs:
+                    self._ask_for_zygote(theirs)
+                self._await_zygote()
             _check(channel.receive_only(ours, StepReply))
         except BaseException:
             ours.close()
             raise
-        self._zygote = ours
         return ours
 
     def _ask_for_zygote(self, theirs: socket.socket) -> None:

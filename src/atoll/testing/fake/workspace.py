@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import anyio.lowlevel
 
+from atoll.engines.contract import NewFile, check_many
 from atoll.errors import AtollError, InvalidRequest, LimitExceeded, NotFound
 from atoll.model.file import WORKSPACE, FileInfo, parse_path
 from atoll.testing.fake.tree import Directory, File, Node, Place, Tree, os_error
@@ -80,6 +83,45 @@ class FakeWorkspace:
                 raise
             return _info(clean, file)
 
+    async def write_many(self, files: Sequence[NewFile]) -> None:
+        """Write small files and make directories."""
+        check_many([_size_of(file) for file in files])
+        for file in files:
+            parse_path(file.path)
+        for file in files:
+            if file.data is None:
+                await self.make_dir(file.path)
+            else:
+                await self.write(file.path, file.data, mode=file.mode)
+
+    async def read_many(self, files: Sequence[FileInfo]) -> Sequence[bytes | AtollError]:
+        """Return the content of small files."""
+        for file in files:
+            parse_path(file.path)
+            _check_range(0, file.size)
+        check_many([file.size for file in files])
+        return [await self._read_one(file) for file in files]
+
+    async def _read_one(self, file: FileInfo) -> bytes | AtollError:
+        try:
+            return b"".join([chunk async for chunk in self.read(file.path, length=file.size)])
+        except (InvalidRequest, NotFound) as error:
+            return error
+
+    async def write_from(self, path: str, descriptor: int, *, mode: int = 0o644) -> FileInfo:
+        """Write what an open file of the host holds."""
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise InvalidRequest("only a regular file of the host can be copied")
+        return await self.write(path, os.pread(descriptor, facts.st_size, 0), mode=mode)
+
+    async def read_into(self, path: str, descriptor: int, *, length: int) -> int:
+        """Copy a file to an open file of the host."""
+        done = 0
+        async for chunk in self.read(path, length=length):
+            done += os.pwrite(descriptor, chunk, done)
+        return done
+
     async def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
         with self._call(path) as clean:
@@ -149,6 +191,12 @@ async def _fill(file: File, data: bytes | AsyncIterator[bytes]) -> None:
 
 def _info(path: str, node: Node) -> FileInfo:
     return FileInfo(path, node.kind, node.size, node.mode, node.modified)
+
+
+def _size_of(file: NewFile) -> int:
+    if not isinstance(file.data, bytes | None):
+        raise InvalidRequest(f"a new file takes bytes, not {type(file.data).__name__}")
+    return len(file.data or b"")
 
 
 def _check_range(offset: int, length: int | None) -> None:

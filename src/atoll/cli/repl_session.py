@@ -1,0 +1,145 @@
+"""What `atoll repl` does: cells from a person or a pipe, run one after the other in one live session."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from atoll import AsyncSandbox
+from atoll.cli.messages import notice
+from atoll.cli.options import Wish
+from atoll.cli.repl_cells import CellSplitter
+from atoll.cli.repl_screen import Screen, kept_terminal
+from atoll.cli.sandboxes import run_until_stopped, tell_skipped, tell_weak_limits
+from atoll.cli.streams import STDIN, STDOUT, read_stdin
+from atoll.client.embedded import close_nodes
+from atoll.client.places import data_directory
+
+if TYPE_CHECKING:
+    from atoll.cli.repl_prompt import Prompt
+
+_CLEAN_UP_SECONDS = 10
+_WELCOME = "Python in a sandbox of its own: Ctrl-C interrupts, Ctrl-D leaves, 'name?' explains."
+_FAREWELLS = frozenset({"exit", "exit()", "quit", "quit()"})
+# How often one has to press Ctrl-C until a cell that does not heed it loses its session.
+_PATIENCE = 3
+
+
+def run_session(wish: Wish) -> int:
+    """Run cells in a fresh sandbox until the person leaves or the pipe ends."""
+    is_terminal = os.isatty(STDIN) and os.isatty(STDOUT)
+    try:
+        return run_until_stopped(partial(_talk if is_terminal else _run_pipe, wish))
+    finally:
+        close_nodes()
+
+
+async def _talk(wish: Wish) -> int:
+    # Loaded here: a pipe needs no line editor.
+    from atoll.cli.repl_prompt import Prompt
+
+    async with _open_sandbox(wish) as sandbox:
+        print(_WELCOME)
+        session = Session(sandbox, Screen(is_terminal=True))
+        prompt = Prompt(sandbox, data_directory() / "repl_history")
+        with kept_terminal(), anyio.open_signal_receiver(signal.SIGINT) as presses:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(session.attend_interrupts, presses)
+                await _read_and_run(session, prompt)
+                tasks.cancel_scope.cancel()
+    return 0
+
+
+async def _read_and_run(session: Session, prompt: Prompt) -> None:
+    while (code := await prompt.read(session.number)) is not None:
+        if code.strip() in _FAREWELLS:
+            return
+        if code.strip():
+            await session.run(code)
+
+
+async def _run_pipe(wish: Wish) -> int:
+    splitter = CellSplitter()
+    async with _open_sandbox(wish) as sandbox:
+        session = Session(sandbox, Screen(is_terminal=False))
+        async for line in _read_lines():
+            for cell in splitter.feed(line):
+                await session.run(cell)
+        for cell in splitter.finish():
+            await session.run(cell)
+    return 0
+
+
+async def _read_lines() -> AsyncIterator[str]:
+    rest = b""
+    async for data in read_stdin():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace").removesuffix("\r")
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+@asynccontextmanager
+async def _open_sandbox(wish: Wish) -> AsyncIterator[AsyncSandbox]:
+    sandbox = AsyncSandbox(engine=wish.engine, limits=wish.limits, envs=wish.env)
+    try:
+        tell_weak_limits((await sandbox.info()).limits)
+        if wish.files is not None:
+            tell_skipped(await sandbox.files.upload(wish.files), wish.files)
+        yield sandbox
+        if wish.keep is not None:
+            tell_skipped(await sandbox.files.download(".", wish.keep), wish.keep)
+    finally:
+        with anyio.move_on_after(_CLEAN_UP_SECONDS, shield=True):
+            await sandbox.destroy()
+
+
+class Session:
+    """One live interpreter, and the number of the cell that comes next."""
+
+    def __init__(self, sandbox: AsyncSandbox, screen: Screen) -> None:
+        self._sandbox = sandbox
+        self._screen = screen
+        self._running = False
+        self._presses = 0
+        self.number = 1
+
+    async def run(self, code: str) -> None:
+        """Run a cell and show what it gives while it runs."""
+        screen = self._screen
+        self._running, self._presses = True, 0
+        try:
+            cell = await self._sandbox.run_code(
+                code,
+                on_stdout=screen.show_stdout,
+                on_stderr=screen.show_stderr,
+                on_result=lambda bundle: screen.show_result(bundle, self.number),
+                on_error=screen.show_error,
+            )
+        finally:
+            self._running = False
+        screen.end_cell()
+        self.number = cell.count + 1
+        if cell.death:
+            notice(f"{cell.death}; variables are gone, files are there")
+            self.number = 1
+
+    async def attend_interrupts(self, presses: AsyncIterator[signal.Signals]) -> None:
+        """Hand Ctrl-C on to the cell that runs; the last resort is a new session."""
+        async for _ in presses:
+            if not self._running:
+                continue
+            self._presses += 1
+            if self._presses < _PATIENCE:
+                await self._sandbox.interrupt()
+            else:
+                await self._sandbox.restart()
+            if self._presses == _PATIENCE - 1:
+                notice("the cell does not stop; Ctrl-C once more ends the session's variables")

@@ -1,0 +1,29 @@
+"""Connections to what listens in a sandbox, and the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from socket import socket
+
+from atoll.client.embedded import AsyncNode, HostedSandbox
+
+
+class AsyncPorts:
+    """The loopback of one sandbox; sockets come blocking, as `asyncio.open_connection(sock=…)` takes them, too."""
+
+    def __init__(self, open_: Callable[[], Awaitable[tuple[AsyncNode, HostedSandbox]]]) -> None:
+        self._open = open_
+
+    async def connect(self, port: int) -> socket:
+        """Return a stream to what listens on `port` inside; raises `Unavailable` if nothing does."""
+        node, hosted = await self._open()
+        connection = await node.call(hosted.connect, port)
+        connection.setblocking(True)
+        return connection
+
+    async def listen(self, port: int, address: str = "127.0.0.1") -> socket:
+        """Return a socket that listens inside, for this program to accept on."""
+        node, hosted = await self._open()
+        listener = await node.call(hosted.listen, port, address)
+        listener.setblocking(True)
+        return listener

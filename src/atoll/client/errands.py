@@ -1,0 +1,91 @@
+"""What the SDK has done in the node's own thread: everything here runs there, whoever asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from threading import Lock
+from typing import TypeVar
+
+import anyio
+
+from atoll.client.embedded import EmbeddedNode, HostedSandbox, nodes_here
+from atoll.errors import Conflict, NotFound
+from atoll.model.sandbox import SandboxInfo, SandboxSpec
+
+Answer = TypeVar("Answer")
+
+
+class Claim:
+    """One sandbox of a node: made once, by whoever needs it first, and never again once destroyed."""
+
+    def __init__(self, node: EmbeddedNode, spec: SandboxSpec) -> None:
+        self.node = node
+        self.spec = spec
+        self._turn = anyio.Lock()
+        self._guard = Lock()
+        self._is_opening = False
+        self._hosted: HostedSandbox | None = None
+        self._over = False
+
+    def take_ready(self) -> HostedSandbox | None:
+        """Take the sandbox from the pool, at once and in any thread; None if it has to be made."""
+        self.node.check_process()
+        with self._guard:
+            if self._hosted is None and not self._is_opening and not self._over:
+                self._hosted = self.node.pool.take(self.spec)
+                if self._hosted is not None:
+                    self.node.claims[self.spec.id] = self
+            return self._hosted
+
+    async def open(self) -> HostedSandbox:
+        """Return the sandbox."""
+        with self._guard:
+            self._is_opening = True
+        async with self._turn:
+            if self._over:
+                raise gone(self.spec.id)
+            if self._hosted is None:
+                self._hosted = await self.node.create(self.spec)
+                self.node.claims[self.spec.id] = self
+            return self._hosted
+
+    async def destroy(self) -> None:
+        """End it; safe to call twice, and while it is being made."""
+        self._over = True
+        async with self._turn:
+            if self._hosted is not None:
+                self.node.claims.pop(self.spec.id, None)
+                await self._hosted.destroy()
+
+
+def find_claim(sandbox_id: str) -> Claim:
+    """Return the claim on a live sandbox of this process, or raise `NotFound`."""
+    for node in nodes_here():
+        if claim := node.claims.get(sandbox_id):
+            return claim
+    raise NotFound(
+        f"there is no sandbox {str(sandbox_id)[:80]!r} in this process; Sandbox.list() tells which there are",
+        sandbox=str(sandbox_id)[:80],
+    )
+
+
+def gone(sandbox_id: str) -> Conflict:
+    """Return the error for a sandbox that is no more."""
+    return Conflict(
+        f"sandbox {sandbox_id} was destroyed; create a new one with Sandbox()", sandbox=sandbox_id
+    )
+
+
+async def list_infos(node: EmbeddedNode) -> Sequence[SandboxInfo]:
+    """Return facts about the live sandboxes of a node, the oldest first."""
+    return [(await claim.open()).info for claim in list(node.claims.values())]
+
+
+async def look(function: Callable[..., Answer], *args: object, **options: object) -> Answer:
+    """Call a function of the node's that does not wait."""
+    return function(*args, **options)
+
+
+async def take(values: AsyncGenerator[Answer, None]) -> Answer | None:
+    """Return the next value of a generator, or None at its end."""
+    return await anext(values, None)

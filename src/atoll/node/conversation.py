@@ -1,0 +1,352 @@
+"""What is said between host and kernel, without any waiting.
+
+Whoever talks to a kernel may be a task of the node, a thread that has nothing else to do, or another event loop. So
+a conversation is a generator: it yields what it needs (a descriptor to be ready, the process to be signalled or
+killed, an answer to a question) and is driven by whoever is there; see `drivers`.
+
+Whatever comes from the kernel may have been made up by the code it runs. So every message is checked: its form, its
+number, and that it answers the one request that is outstanding. What is not so ends the kernel; it can never be
+taken for the answer to something else.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atoll.engines.contract import KernelProcess
+from atoll.errors import Conflict, InvalidRequest, Unavailable
+from atoll.model.kernel import Bundle, Cell, CellError, CellStatus, Event
+from atoll.model.process import Output, describe_end
+from atoll.model.sizes import MIB
+from atoll.node.placing import Placing
+from atoll_guest.frames import FrameDecoder, FrameError
+from atoll_guest.messages import (
+    TO_HOST,
+    Message,
+    MessageError,
+    choose_version,
+    decode_message,
+    encode_message,
+)
+
+MAX_OUTPUT_BYTES = MIB
+_MOST_RESULTS = 1000
+_MOST_RESULT_BYTES = 64 * MIB
+_CHUNK = 1 << 18
+_HELLO_SECONDS = 30.0
+# How long an interrupted cell may take to notice; then its kernel is killed.
+_INTERRUPT_SECONDS = 1.0
+# How long a kernel whose channel has ended may take to end itself.
+_END_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A descriptor has to be ready, or the deadline (of the monotonic clock) to pass."""
+
+    descriptor: int
+    deadline: float | None
+    to_write: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The cell has to be interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """The kernel has to be killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The code asks for a line of input; None is sent back if nobody answers."""
+
+    prompt: str
+    password: bool
+
+
+Need = Ready | Interrupted | Killed | Answer
+Needs = Generator[Need, str | None, None]
+Listener = Callable[[Event], None]
+
+
+class Call:
+    """One request, and what came of it so far."""
+
+    def __init__(
+        self, listener: Listener | None = None, max_output_bytes: int = MAX_OUTPUT_BYTES
+    ) -> None:
+        self.id = secrets.token_hex(16)
+        self.end: Message | None = None
+        self.reply: dict[str, Any] | None = None
+        self.was_asked = False
+        self.timed_out = False
+        self._listener = listener
+        self._placing = Placing(self.id, self._give)
+        self._room = {"stdout": max_output_bytes, "stderr": max_output_bytes}
+        self._printed = {"stdout": bytearray(), "stderr": bytearray()}
+        self._truncated = False
+        self._results: list[Bundle] = []
+        self._result_bytes = 0
+        self._error: CellError | None = None
+        self._started = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the kernel has said that it was the last word."""
+        return self.end is not None or self.reply is not None
+
+    def take_output(self, output: Output) -> None:
+        """Take in what was printed."""
+        self._placing.take_output(output)
+
+    def take(self, message: Message, size: int) -> None:
+        """Take in a message of `size` bytes."""
+        match message["type"]:
+            case "display":
+                bundle = Bundle(message["data"], message["metadata"])
+                self._keep(bundle, size)
+                self._placing.take_display(message["seq"], bundle, size)
+            case "result":
+                bundle = Bundle(message["data"], message["metadata"], is_main=True)
+                self._keep(bundle, size)
+                self._give(bundle)
+            case "error":
+                lines = tuple(str(line) for line in message["traceback"])
+                self._error = CellError(message["name"], message["value"], lines)
+                self._give(self._error)
+            case "end":
+                self.end = message
+            case "reply":
+                self.reply = message["content"]
+
+    def _keep(self, bundle: Bundle, size: int) -> None:
+        self._result_bytes += size
+        if len(self._results) < _MOST_RESULTS and self._result_bytes <= _MOST_RESULT_BYTES:
+            self._results.append(bundle)
+        else:
+            self._truncated = True
+
+    def _give(self, event: Event) -> None:
+        if isinstance(event, Output):
+            self._keep_head(event)
+        if self._listener is not None:
+            self._listener(event)
+
+    def _keep_head(self, output: Output) -> None:
+        room = self._room[output.stream]
+        self._printed[output.stream] += output.data[:room]
+        self._room[output.stream] = max(0, room - len(output.data))
+        self._truncated = self._truncated or len(output.data) > room
+
+    def cell(self, death: str) -> Cell:
+        """Return what came of a cell."""
+        self._placing.finish()
+        return Cell(
+            status=self._status(),
+            count=self.end["count"] if self.end else 0,
+            results=tuple(self._results),
+            stdout=self._printed["stdout"].decode("utf-8", "replace"),
+            stderr=self._printed["stderr"].decode("utf-8", "replace"),
+            truncated=self._truncated,
+            error=self._error,
+            duration=time.monotonic() - self._started,
+            death=death,
+        )
+
+    def _status(self) -> CellStatus:
+        if self.end is None:
+            return CellStatus.DIED
+        if self.timed_out and self.end["status"] != "ok":
+            return CellStatus.TIMED_OUT
+        return _STATUS.get(self.end["status"], CellStatus.ERROR)
+
+
+_STATUS = {"ok": CellStatus.OK, "error": CellStatus.ERROR, "interrupted": CellStatus.INTERRUPTED}
+
+
+class Conversation:
+    """All that is said with one kernel; one request at a time."""
+
+    def __init__(self, process: KernelProcess) -> None:
+        self._process = process
+        self._decoder = FrameDecoder()
+        self._received: deque[tuple[Message, int]] = deque()
+        self._seq = 0
+        self._ended = False  # the channel
+        self._violation = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the kernel has ended, or has to."""
+        return bool(self._violation) or self._process.end is not None
+
+    @property
+    def death(self) -> str:
+        """Why the kernel ended; empty while it lives."""
+        if self._violation:
+            return self._violation
+        end = self._process.end
+        return "" if end is None else f"the kernel {describe_end(end)}"
+
+    def check_alive(self) -> None:
+        """Raise `Conflict` if the kernel has ended."""
+        if self.is_over:
+            raise Conflict(f"this kernel has ended: {self.death}; open another")
+
+    # --- what can be said ------------------------------------------------------------------------------------
+
+    def greet(self, env: Mapping[str, str]) -> Needs:
+        """Take in the kernel's hello, and add to its environment."""
+        deadline = time.monotonic() + _HELLO_SECONDS
+        while not self._received:
+            yield from self._receive(deadline)
+            if self.is_over:
+                raise Unavailable(f"the kernel ended before it was ready: {self.death}")
+            if time.monotonic() > deadline:
+                raise Unavailable("the kernel did not say hello; try again")
+        hello, _size = self._received.popleft()
+        try:
+            version = choose_version(hello.get("versions"))
+        except MessageError as error:
+            raise Unavailable(f"the kernel speaks another protocol: {error}") from error
+        yield from self._send(_encode({"type": "welcome", "version": version, "env": dict(env)}))
+
+    def execute(self, call: Call, code: str, timeout: float | None) -> Needs:
+        """Run a cell to its end, its timeout or the end of the kernel."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        yield from self._ask(call, {"type": "execute", "code": code, "silent": False}, deadline)
+        yield from self._listen(call, deadline)
+        if not call.is_over and not self.is_over:
+            call.timed_out = True
+            yield from self.interrupt(call)
+
+    def ask(self, call: Call, kind: str, fields: Mapping[str, Any]) -> Needs:
+        """Ask the kernel something other than to run a cell."""
+        yield from self._ask(call, {"type": kind, **fields})
+        yield from self._listen(call, None)
+
+    def interrupt(self, call: Call) -> Needs:
+        """Interrupt what was asked for; kill the kernel if it does not heed that."""
+        if not call.was_asked or call.is_over or self.is_over:
+            return
+        yield Interrupted()
+        yield from self._listen(call, time.monotonic() + _INTERRUPT_SECONDS)
+        if not call.is_over and not self.is_over:
+            yield Killed()
+            self._take_output(call)
+
+    # --- saying and listening ----------------------------------------------------------------------------------
+
+    def _ask(self, call: Call, message: Message, deadline: float | None = None) -> Needs:
+        self.check_alive()
+        frame = _encode({**message, "id": call.id, "ack": self._seq})
+        call.was_asked = True
+        yield from self._send(frame, deadline)
+
+    def _listen(self, call: Call, deadline: float | None) -> Needs:
+        """Take in what the kernel says and prints until the call has ended, the kernel has, or time is up."""
+        while True:
+            while self._received:
+                message, size = self._received.popleft()
+                # All that was printed before a message was sent is there by now.
+                self._take_output(call)
+                if not self._is_in_order(message, call):
+                    self._violation = (
+                        f"the kernel broke the protocol with a message of type {message['type']}"
+                    )
+                    yield Killed()
+                    return
+                yield from self._take(call, message, size)
+                if call.is_over:
+                    return
+            if self.is_over and self._ended:
+                self._take_output(call)
+                return
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            yield from self._receive(deadline, call)
+
+    def _take(self, call: Call, message: Message, size: int) -> Needs:
+        self._seq += 1
+        call.take(message, size)
+        if message["type"] == "input_request":
+            text = yield Answer(message["prompt"], message["password"])
+            answer = {"type": "input", "id": call.id, "text": text or "", "eof": text is None}
+            yield from self._send(_encode(answer))
+
+    def _is_in_order(self, message: Message, call: Call) -> bool:
+        expected = (self._seq + 1, call.id)
+        return message["type"] != "hello" and (message["seq"], message["id"]) == expected
+
+    def _take_output(self, call: Call) -> None:
+        for output in self._process.take_output():
+            call.take_output(output)
+
+    def _receive(self, deadline: float | None, call: Call | None = None) -> Needs:
+        """Read what there is in the channel, or wait until there is something to read anywhere."""
+        try:
+            data = b"" if self._ended else self._process.channel.recv(_CHUNK)
+        except BlockingIOError:
+            if call is not None:
+                self._take_output(call)
+            if self._process.end is not None:
+                self._ended = True  # nothing more will come
+            else:
+                yield Ready(self._process.activity, deadline)
+            return
+        except OSError:
+            data = b""
+        if not data:
+            yield from self._await_end(call)
+            return
+        try:
+            for frame in self._decoder.feed(data):
+                self._received.append((decode_message(frame, TO_HOST), len(frame)))
+        except (FrameError, MessageError) as error:
+            self._violation = f"the kernel broke the protocol: {error}"
+            self._ended = True
+            yield Killed()
+
+    def _await_end(self, call: Call | None) -> Needs:
+        """The channel has ended, and so has the kernel, or it has to."""
+        self._ended = True
+        deadline = time.monotonic() + _END_SECONDS
+        while self._process.end is None:
+            if time.monotonic() > deadline:
+                self._violation = "the kernel closed its channel"
+                yield Killed()
+                return
+            if call is not None:
+                self._take_output(call)
+            yield Ready(self._process.ending, deadline)
+
+    def _send(self, frame: bytes, deadline: float | None = None) -> Needs:
+        view, channel = memoryview(frame), self._process.channel
+        while view:
+            try:
+                view = view[channel.send(view) :]
+            except BlockingIOError:
+                yield Ready(channel.fileno(), deadline, to_write=True)
+                if deadline is not None and time.monotonic() > deadline:
+                    # Half a frame has been said; nothing can be said after it.
+                    self._violation = "the kernel did not read what it was asked"
+                    yield Killed()
+                    return
+            except OSError:
+                # The end of the kernel is noticed, and explained, by whoever listens.
+                return
+
+
+def _encode(message: Message) -> bytes:
+    try:
+        return encode_message(message)
+    except FrameError as error:
+        raise InvalidRequest(f"the code is too long: {error}; put it into a file") from error

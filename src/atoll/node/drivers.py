@@ -1,0 +1,89 @@
+"""Drive a conversation with a kernel: in the node's event loop, in another one, or in a thread that waits."""
+
+from __future__ import annotations
+
+import inspect
+import select
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+from atoll.node.conversation import Answer, Interrupted, Killed, Needs, Ready
+
+# Gives the line that code asks for with `input()`: from a prompt, and whether it is secret.
+Prompter = Callable[[str, bool], Any]
+
+
+class Control:
+    """What only the node can do with a kernel, in its own event loop."""
+
+    def __init__(
+        self, interrupt: Callable[[], Awaitable[None]], kill: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.interrupt = interrupt
+        self.kill = kill
+
+
+async def drive(needs: Needs, control: Control, prompter: Prompter | None = None) -> None:
+    """See to what a conversation needs, in this task."""
+    answer = None
+    while True:
+        try:
+            need = needs.send(answer)
+        except StopIteration:
+            return
+        answer = None
+        match need:
+            case Ready():
+                await _wait(need)
+            case Interrupted():
+                await control.interrupt()
+            case Killed():
+                await control.kill()
+            case Answer() if prompter is not None:
+                given = prompter(need.prompt, need.password)
+                answer = await given if inspect.isawaitable(given) else given
+
+
+def drive_here(
+    needs: Needs,
+    control: Control,
+    at_home: Callable[[Callable[[], Awaitable[None]]], None],
+    prompter: Prompter | None = None,
+) -> None:
+    """See to what a conversation needs, in this thread; `at_home` runs something in the node's event loop."""
+    answer = None
+    while True:
+        try:
+            need = needs.send(answer)
+        except StopIteration:
+            return
+        answer = None
+        match need:
+            case Ready():
+                _wait_here(need)
+            case Interrupted():
+                at_home(control.interrupt)
+            case Killed():
+                at_home(control.kill)
+            case Answer() if prompter is not None:
+                answer = prompter(need.prompt, need.password)
+
+
+async def _wait(need: Ready) -> None:
+    wait = anyio.wait_writable if need.to_write else anyio.wait_readable
+    if need.deadline is None:
+        await wait(need.descriptor)
+        return
+    with anyio.move_on_after(max(0.0, need.deadline - time.monotonic())):
+        await wait(need.descriptor)
+
+
+def _wait_here(need: Ready) -> None:
+    poll = select.poll()
+    poll.register(need.descriptor, select.POLLOUT if need.to_write else select.POLLIN)
+    seconds = None if need.deadline is None else max(0.0, need.deadline - time.monotonic())
+    # Rounded up, or the last millisecond would be spent asking again and again.
+    poll.poll(None if seconds is None else int(seconds * 1000) + 1)

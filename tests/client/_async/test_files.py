@@ -1,0 +1,61 @@
+"""Files: in pieces, by name, by what is in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from atoll import AsyncSandbox
+from atoll.errors import InvalidRequest, NotFound
+
+
+async def test_a_large_file_comes_in_pieces() -> None:
+    async with AsyncSandbox() as sandbox:
+        data = b"0123456789" * 300_000
+        await sandbox.files.write("large", data)
+        pieces = []
+        async for piece in sandbox.files.stream("large"):
+            pieces.append(piece)
+        assert len(pieces) > 1
+        assert b"".join(pieces) == data
+        part = b""
+        async for piece in sandbox.files.stream("large", offset=5, length=10):
+            part += piece
+        assert part == b"5678901234"
+
+
+async def test_modes_existence_and_names() -> None:
+    async with AsyncSandbox() as sandbox:
+        await sandbox.files.write("bin/tool", "#!/bin/sh\necho ran\n", mode=0o755)
+        assert (await sandbox.commands.run("bin/tool")).stdout == b"ran\n"
+        assert await sandbox.files.exists("bin/tool")
+        assert not await sandbox.files.exists("bin/other")
+        await sandbox.files.rename("bin/tool", "bin/other")
+        assert [each.path for each in await sandbox.files.search_names("oth*")] == ["bin/other"]
+        assert (await sandbox.files.stat("bin/other")).mode & 0o777 == 0o755
+        await sandbox.files.make_dir("a/b/c")
+        await sandbox.files.remove("a", recursive=True)
+        assert not await sandbox.files.exists("a")
+
+
+async def test_lines_are_searched_and_read_in_pages() -> None:
+    async with AsyncSandbox() as sandbox:
+        await sandbox.files.write("notes.txt", "one\ntwo\nthree\n")
+        await sandbox.files.write("other.md", "two\n")
+        found = await sandbox.files.search("^t", glob="*.txt")
+        assert [(match.line, match.text) for match in found.matches] == [(2, "two"), (3, "three")]
+        page = await sandbox.files.read_page("notes.txt", start_line=2, lines=1)
+        assert (page.text, page.next_line) == ("two\n", 3)
+        assert await sandbox.files.read_text("notes.txt") == "one\ntwo\nthree\n"
+
+
+async def test_errors_name_the_file() -> None:
+    async with AsyncSandbox() as sandbox:
+        with pytest.raises(NotFound, match="missing"):
+            await sandbox.files.read("missing")
+        with pytest.raises(FileNotFoundError):
+            async for _ in sandbox.files.stream("missing"):
+                pass
+        with pytest.raises(InvalidRequest, match=r"\.\."):
+            await sandbox.files.read("../etc/passwd")
+        with pytest.raises(InvalidRequest, match="dict"):
+            await sandbox.files.write("x", {})  # type: ignore[arg-type]
