@@ -22,6 +22,7 @@ from atoll.model.file import FileInfo
 from atoll.model.ids import ProcessId, SandboxId
 from atoll.model.process import Command, Output, ProcessEnd, TerminalSize
 from atoll.model.sandbox import SandboxInfo, SandboxSpec
+from atoll.model.tree import TreeLimits, TreeReport
 
 
 class Feature(StrEnum):
@@ -356,6 +357,30 @@ class Workspace(Protocol):
 
     async def read_into(self, path: str, descriptor: int, *, length: int) -> int:
         """Copy a file, up to `length` bytes, to the start of an open file of the host; return how many."""
+        ...
+
+    async def copy_in(self, folder: int, path: str, limits: TreeLimits) -> TreeReport:
+        """Copy what an open directory of the host holds to the directory `path`; links in it are left out.
+
+        Files are replaced as `write` does. After an error, what was copied before it is there.
+
+        Raises:
+            Unsupported: this engine has no way of its own; copy file by file.
+            LimitExceeded: it holds more than `limits` allow, too.
+            OSError: the host's own files cannot be read.
+        """
+        ...
+
+    async def copy_out(self, path: str, folder: int, limits: TreeLimits) -> TreeReport:
+        """Copy what a directory holds into an open directory of the host; links in it are left out.
+
+        Only new files are made there, and no name from inside leads out of it.
+
+        Raises:
+            Unsupported: this engine has no way of its own; copy file by file.
+            LimitExceeded: it holds more than `limits` allow.
+            OSError: the host cannot write, or has a file of a name already (`FileExistsError`).
+        """
         ...
 
     async def make_dir(self, path: str) -> None:

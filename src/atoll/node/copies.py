@@ -22,9 +22,16 @@ import anyio.to_thread
 from anyio.streams.memory import MemoryObjectSendStream
 
 from atoll.engines.contract import Workspace
-from atoll.errors import AtollError, Conflict, InvalidRequest, NotFound
+from atoll.errors import AtollError, Conflict, InvalidRequest, NotFound, Unsupported
 from atoll.model.file import FileInfo, FileKind, parse_path
-from atoll.node.host_trees import HostReader, HostWriter, LargeFile, check_regular, open_file
+from atoll.node.host_trees import (
+    HostReader,
+    HostWriter,
+    LargeFile,
+    check_regular,
+    open_file,
+    open_top,
+)
 from atoll.node.task_groups import single_errors
 from atoll.node.trees import (
     UNREADABLE,
@@ -49,14 +56,26 @@ async def upload(
     with _host_errors(host_path):
         found = await anyio.to_thread.run_sync(os.stat, host_path)
         if stat.S_ISDIR(found.st_mode):
-            await workspace.make_dir(target)
-            reader = HostReader(host_path, target, report, count)
-            await _relay(_in_threads(reader), partial(_put, workspace, reader, report))
+            return await _upload_tree(workspace, host_path, target, limits)
         else:
             count.add_bytes(found.st_size)
             async with _descriptor(open_file, host_path) as fd:
                 await _put_file(workspace, target, fd, report)
     return report
+
+
+async def _upload_tree(
+    workspace: Workspace, top: Path, target: str, limits: TreeLimits
+) -> TreeReport:
+    try:
+        async with _descriptor(open_top, top) as folder:
+            return await workspace.copy_in(folder, target, limits)
+    except Unsupported:
+        report = TreeReport()
+        await workspace.make_dir(target)
+        reader = HostReader(top, target, report, TreeCount(limits))
+        await _relay(_in_threads(reader), partial(_put, workspace, reader, report))
+        return report
 
 
 async def _in_threads(reader: HostReader) -> AsyncGenerator[Batch | LargeFile, None]:
@@ -96,10 +115,7 @@ async def download(
     with _host_errors(host_path):
         if info.kind is FileKind.DIRECTORY:
             await anyio.to_thread.run_sync(lambda: host_path.mkdir(exist_ok=True))
-            with HostWriter(host_path) as writer:
-                tree = read_tree(workspace, start, limits, report)
-                base = 0 if start == "." else len(start) + 1
-                await _relay(tree, partial(_save, workspace, writer, report, base))
+            return await _download_tree(workspace, start, host_path, limits)
         elif info.kind is FileKind.FILE:
             TreeCount(limits).add_bytes(info.size)
             with HostWriter(host_path.parent) as writer:
@@ -107,6 +123,21 @@ async def download(
         else:
             raise InvalidRequest(f"{start!r} is no file and no directory, but a {info.kind}")
     return report
+
+
+async def _download_tree(
+    workspace: Workspace, start: str, top: Path, limits: TreeLimits
+) -> TreeReport:
+    try:
+        async with _descriptor(open_top, top) as folder:
+            return await workspace.copy_out(start, folder, limits)
+    except Unsupported:
+        report = TreeReport()
+        base = 0 if start == "." else len(start) + 1
+        with HostWriter(top) as writer:
+            tree = read_tree(workspace, start, limits, report)
+            await _relay(tree, partial(_save, workspace, writer, report, base))
+        return report
 
 
 async def _save(

@@ -181,9 +181,13 @@ def _check_name(name: str, path: str) -> None:
         raise InternalError(f"the engine listed an entry named {path!r}")
 
 
+def open_top(top: Path) -> int:
+    """Return a descriptor of a directory that the caller names himself: it may be a link."""
+    return os.open(top, _FOLDER & ~os.O_NOFOLLOW)
+
+
 def _open_folder(top: Path, parts: tuple[str, ...]) -> int:
-    # The top is the caller's own word and may be a link; what is below never is.
-    fd = os.open(top, _FOLDER & ~os.O_NOFOLLOW)
+    fd = open_top(top)
     for part in parts:
         above, fd = fd, -1
         try:

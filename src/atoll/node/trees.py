@@ -1,16 +1,31 @@
-"""Limits on whole trees of files, whoever made them, and walking them without recursion."""
+"""Walking, reading and writing whole trees of files, whoever made them, within limits and without recursion."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from atoll.engines.contract import NewFile, Workspace
-from atoll.errors import AtollError, Forbidden, InvalidRequest, LimitExceeded, NotFound
+from atoll.errors import AtollError, Forbidden, InvalidRequest, NotFound
 from atoll.model.file import FileInfo, FileKind, parse_path
-from atoll.model.sizes import GIB, KIB, MIB, format_size
+from atoll.model.sizes import KIB, MIB
+from atoll.model.tree import TreeLimits, TreeReport
+
+__all__ = [
+    "SMALL_BYTES",
+    "UNREADABLE",
+    "Batch",
+    "TreeCount",
+    "TreeEntry",
+    "TreeLimits",
+    "TreeReport",
+    "is_small",
+    "read_tree",
+    "walk",
+    "write_batch",
+]
 
 # Files up to this size travel together, so many at a time; larger ones go alone.
 SMALL_BYTES = 64 * KIB
@@ -19,16 +34,6 @@ _BATCH_ENTRIES = 512
 
 # What a file raises that was removed, replaced or closed to its owner since it was listed.
 UNREADABLE = (NotFound, InvalidRequest, Forbidden)
-
-
-@dataclass(frozen=True, slots=True)
-class TreeLimits:
-    """The most that one walk, copy or archive takes on; a hostile tree has no end of its own."""
-
-    entries: int = 50_000
-    depth: int = 256
-    total_bytes: int = 4 * GIB
-    ratio: int = 200  # how much larger than its compressed form an archive may be
 
 
 @dataclass
@@ -43,41 +48,15 @@ class TreeCount:
         """Count one more entry, or raise `LimitExceeded`."""
         self.entries += 1
         if self.entries > self.limits.entries:
-            raise LimitExceeded(
-                f"more than {self.limits.entries} entries; take a smaller folder at a time",
-                limit=self.limits.entries,
-            )
+            raise self.limits.too_many()
         if depth > self.limits.depth:
-            raise LimitExceeded(
-                f"{path[:80]!r}… lies more than {self.limits.depth} folders deep; start further down",
-                limit=self.limits.depth,
-            )
+            raise self.limits.too_deep(path)
 
     def add_bytes(self, count: int) -> None:
         """Count bytes, or raise `LimitExceeded`."""
         self.total_bytes += count
         if self.total_bytes > self.limits.total_bytes:
-            raise LimitExceeded(
-                f"more than {format_size(self.limits.total_bytes)}; take a smaller folder at a time",
-                limit_bytes=self.limits.total_bytes,
-            )
-
-
-@dataclass(slots=True)
-class TreeReport:
-    """What was copied, and what was left out: what is no file and no directory, and what cannot be read."""
-
-    files: int = 0
-    directories: int = 0
-    total_bytes: int = 0
-    skipped: int = 0
-    skipped_paths: list[str] = field(default_factory=list)
-
-    def skip(self, path: str) -> None:
-        """Note that something was left out; the first hundred are named."""
-        self.skipped += 1
-        if len(self.skipped_paths) < 100:
-            self.skipped_paths.append(path)
+            raise self.limits.too_large()
 
 
 class TreeEntry(NamedTuple):

@@ -7,8 +7,8 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from atoll.engines.namespaces import channel
@@ -70,7 +70,6 @@ def spawn_request(
         flags=flags,
         outer_uid=os.geteuid(),
         outer_gid=os.getegid(),
-        cgroup_fds=len(cgroup.entry_fds) if cgroup is not None else 0,
         mounts=len(spec.mounts),
         inodes=resolved.inodes,
         open_files=resolved.open_files,
@@ -88,36 +87,68 @@ def spawn_request(
     return request
 
 
-def boot(jail: Jail, request: SpawnRequest, fds: Sequence[int], *, host_id: int) -> Booted:
+def boot(
+    jail: Jail,
+    request: SpawnRequest,
+    fds: Sequence[int],
+    *,
+    host_id: int,
+    cgroup: SandboxCgroup | None,
+) -> Booted:
     """Make a sandbox; `host_id` is the id it runs as, or 0 if it maps itself to this user."""
     try:
-        return _boot(jail, request, fds, host_id)
+        return _boot(jail, request, fds, host_id, cgroup)
     except ZygoteEnded:
         # Somebody killed it, before it got the request or half-way; what it had begun is gone.
-        return _boot(jail, request, fds, host_id)
+        return _boot(jail, request, fds, host_id, cgroup)
 
 
-def _boot(jail: Jail, request: SpawnRequest, fds: Sequence[int], host_id: int) -> Booted:
+@contextmanager
+def _entries(cgroup: SandboxCgroup | None) -> Iterator[Sequence[int]]:
+    """Make the cgroup if need be, and give the descriptors by which a process enters."""
+    if cgroup is None:
+        yield ()
+        return
+    cgroup.make()
+    fds = cgroup.open_entries()
+    try:
+        yield fds
+    finally:
+        channel.close_all(fds)
+
+
+def _boot(
+    jail: Jail,
+    request: SpawnRequest,
+    fds: Sequence[int],
+    host_id: int,
+    cgroup: SandboxCgroup | None,
+) -> Booted:
+    # A cgroup that is entered can be made while the kernel makes namespaces, which takes as long.
+    born_in = cgroup if cgroup is not None and cgroup.cloned_into else None
+    entered = cgroup if born_in is None else None
     ours, theirs = channel.socket_pair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     ours.settimeout(_SECONDS)
     with ExitStack() as undo:
         undo.callback(ours.close)
-        with theirs:
-            pending = jail.spawn(request, [theirs.fileno(), *fds])
+        with theirs, _entries(born_in) as entries:
+            request.cgroup_fds = len(entries)
+            pending = jail.spawn(request, [theirs.fileno(), *entries, *fds])
         # Undone from below: the child gives up when its socket ends, and only then can the zygote answer.
         undo.callback(pending.abandon)
         undo.callback(ours.close)
-        pid = _receive_pid(ours)
-        # A child that is gone by now failed at a step, which the zygote names next.
-        with suppress(FileNotFoundError, ProcessLookupError, BrokenPipeError):
-            if pid:
-                pidfd = os.pidfd_open(pid)
-                undo.callback(os.close, pidfd)
-                undo.callback(kill_and_wait, pidfd)
-                if host_id:
-                    _identify(pid, host_id)
-                ours.send(b"g")
+        with _entries(entered) as entries:
+            pid = _receive_pid(ours)
+            # A child that is gone by now failed at a step, which the zygote names next.
+            with suppress(FileNotFoundError, ProcessLookupError, ConnectionError):
+                if pid:
+                    pidfd = os.pidfd_open(pid)
+                    undo.callback(os.close, pidfd)
+                    undo.callback(kill_and_wait, pidfd)
+                    if host_id:
+                        _identify(pid, host_id)
+                    channel.send(ours, b"g", entries)
         pending.finish()
         booted = Booted(ours, pid, pidfd, _receive_hello(ours))
         undo.pop_all()
@@ -131,9 +162,9 @@ def join_kernel(
     plumbing, fds = open_kernel_plumbing()
     with ExitStack() as undo:
         undo.callback(plumbing.close)
-        entries = list(birth.cgroup.open_entries()) if birth.cgroup is not None else []
         with ExitStack() as handed_over:
-            handed_over.callback(channel.close_all, [*entries, *fds])
+            handed_over.callback(channel.close_all, fds)
+            entries = handed_over.enter_context(_entries(birth.cgroup))
             request = spawn_request(birth.spec, birth.limits, birth.cgroup, rootless=rootless)
             request.cgroup_fds = len(entries)
             request.flags |= SpawnFlag.KERNEL | SpawnFlag.JOIN

@@ -61,13 +61,8 @@ class SandboxCgroup(Protocol):
     """The cgroup of one sandbox."""
 
     @property
-    def entry_fds(self) -> Sequence[int]:
-        """Descriptors by which the child enters."""
-        ...
-
-    @property
     def cloned_into(self) -> bool:
-        """Whether the child is cloned into the (one) descriptor."""
+        """Whether processes are cloned into the (one) entry, or write themselves into several."""
         ...
 
     @property
@@ -80,12 +75,12 @@ class SandboxCgroup(Protocol):
         """What /proc/PID/cgroup has to show, by controller ('' is v2)."""
         ...
 
-    def open_entries(self) -> Sequence[int]:
-        """Return descriptors by which one more process enters, for the caller to close."""
+    def make(self) -> None:
+        """Make it with its limits, unless that was done; raise `Unavailable` with the reason where it cannot be."""
         ...
 
-    def entered(self) -> None:
-        """Release the entry descriptors."""
+    def open_entries(self) -> Sequence[int]:
+        """Return descriptors by which one more process enters, for the caller to close."""
         ...
 
     def events(self) -> Events:
@@ -122,7 +117,7 @@ class CgroupTree(Protocol):
         """Let the jail `pid`, whose zygotes run as `uid`, make sandboxes here."""
         ...
 
-    def make(self, name: str, limits: ResolvedLimits) -> SandboxCgroup:
+    def plan(self, name: str, limits: ResolvedLimits) -> SandboxCgroup:
         """Make the cgroup of a sandbox with its limits."""
         ...
 
@@ -243,8 +238,8 @@ class V1Tree:
     def admit_zygotes(self, pid: int, uid: int) -> None:
         """Nothing to do: descriptors opened here carry the right."""
 
-    def make(self, name: str, limits: ResolvedLimits) -> V1Cgroup:
-        """Make the cgroup of a sandbox with its limits."""
+    def plan(self, name: str, limits: ResolvedLimits) -> V1Cgroup:
+        """Return the cgroup of a sandbox, yet to be made."""
         return V1Cgroup({each: path / name for each, path in self._directories.items()}, limits)
 
     def remove(self) -> None:
@@ -260,25 +255,28 @@ class V1Cgroup:
 
     def __init__(self, directories: Mapping[str, Path], limits: ResolvedLimits) -> None:
         self._directories = directories
-        self.entry_fds: tuple[int, ...] = ()
+        self._distinct = tuple(dict.fromkeys(directories.values()))
+        self._limits = limits
+        self._made = False
+
+    def make(self) -> None:
+        """Make it with its limits."""
+        if self._made:
+            return
         try:
             for directory in self._distinct:
-                directory.mkdir()
-            for controller, settings in _v1_settings(limits).items():
-                _write_settings(directories[controller], settings)
-            self.entry_fds = self.open_entries()
+                os.mkdir(directory)
+            for controller, settings in _v1_settings(self._limits).items():
+                _write_settings(self._directories[controller], settings)
         except OSError as error:
             self.remove()
             raise Unavailable(f"cgroup {error.filename or ''} refused: {error.strerror}") from error
+        self._made = True
 
     @property
     def can_freeze(self) -> bool:
         """Whether there is a freezer."""
         return "freezer" in self._directories
-
-    @property
-    def _distinct(self) -> Sequence[Path]:
-        return tuple(dict.fromkeys(self._directories.values()))
 
     @property
     def paths(self) -> Mapping[str, str]:
@@ -295,12 +293,6 @@ class V1Cgroup:
             undo.pop_all()
         return tuple(fds)
 
-    def entered(self) -> None:
-        """Release the entry descriptors."""
-        for fd in self.entry_fds:
-            os.close(fd)
-        self.entry_fds = ()
-
     def events(self) -> Events:
         """Return how often limits were hit."""
         memory = _read_keyed(self._directories["memory"] / "memory.oom_control")
@@ -315,7 +307,6 @@ class V1Cgroup:
 
     def remove(self) -> None:
         """Remove it; its processes have ended."""
-        self.entered()
         memory = self._directories["memory"]
         # Page cache that is left would keep the memory cgroup alive, out of sight. Emptying takes the kernel longer
         # than making a sandbox, so it is done only if there is something.
@@ -384,8 +375,8 @@ class V2Tree:
             os.chown(self._directory / "cgroup.procs", uid, uid)
         self._uid = uid
 
-    def make(self, name: str, limits: ResolvedLimits) -> V2Cgroup:
-        """Make the cgroup of a sandbox with its limits."""
+    def plan(self, name: str, limits: ResolvedLimits) -> V2Cgroup:
+        """Return the cgroup of a sandbox, yet to be made."""
         return V2Cgroup(self._directory / name, limits, self._uid)
 
     def remove(self) -> None:
@@ -403,18 +394,26 @@ class V2Cgroup:
 
     def __init__(self, directory: Path, limits: ResolvedLimits, uid: int) -> None:
         self._directory = directory
-        self.entry_fds: tuple[int, ...] = ()
+        self._limits = limits
+        self._uid = uid
+        self._made = False
+
+    def make(self) -> None:
+        """Make it with its limits."""
+        if self._made:
+            return
+        directory = self._directory
         try:
-            directory.mkdir()
-            _write_settings(directory, _v2_settings(limits))
-            if uid:
-                os.chown(directory / "cgroup.procs", uid, uid)
-            self.entry_fds = self.open_entries()
+            os.mkdir(directory)
+            _write_settings(directory, _v2_settings(self._limits))
+            if self._uid:
+                os.chown(directory / "cgroup.procs", self._uid, self._uid)
         except OSError as error:
             self.remove()
             raise Unavailable(
                 f"cgroup {error.filename or directory} refused: {error.strerror}"
             ) from error
+        self._made = True
 
     @property
     def paths(self) -> Mapping[str, str]:
@@ -424,12 +423,6 @@ class V2Cgroup:
     def open_entries(self) -> tuple[int, ...]:
         """Return the directory, into which a process is cloned."""
         return (os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),)
-
-    def entered(self) -> None:
-        """Release the entry descriptor."""
-        for fd in self.entry_fds:
-            os.close(fd)
-        self.entry_fds = ()
 
     def events(self) -> Events:
         """Return how often limits were hit."""
@@ -448,7 +441,6 @@ class V2Cgroup:
 
     def remove(self) -> None:
         """Remove it; its processes have ended."""
-        self.entered()
         _remove_all([self._directory])
 
 

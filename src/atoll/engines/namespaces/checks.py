@@ -103,7 +103,7 @@ def _try_sandbox(binaries: Path) -> None:
         undo.callback(jail.close)
         jail.load_filter(filter_for())
         request = spawn_request(spec, spec.limits.resolve(), None, rootless=rootless)
-        boot(jail, request, [], host_id=host_id).end()
+        boot(jail, request, [], host_id=host_id, cgroup=None).end()
 
 
 def _describe_cgroups() -> str:

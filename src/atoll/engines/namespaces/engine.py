@@ -217,7 +217,7 @@ class NamespaceEngine:
         jail = self._find_jail(parts, spec.template)
         with ExitStack() as resources:
             host_id = _take_id(parts, resources)
-            cgroup = _make_cgroup(parts, spec.id, resolved, resources)
+            cgroup = _plan_cgroup(parts, spec.id, resolved, resources)
             expected = self._expected(parts.host, spec, resolved, host_id, cgroup)
             birth = Birth(spec, resolved, host_id, cgroup, expected)
             booted, place, kernel = self._boot(parts, jail, birth, resources)
@@ -244,12 +244,12 @@ class NamespaceEngine:
     ) -> tuple[Booted, Place | None, Plumbing | None]:
         """Set the sandbox up and attest it; it is killed if anything fails."""
         kernel, place = None, None
-        spec, cgroup, host_id = birth.spec, birth.cgroup, birth.host_id
-        request = spawn_request(spec, birth.limits, cgroup, rootless=self._rootless)
+        spec, host_id = birth.spec, birth.host_id
+        request = spawn_request(spec, birth.limits, birth.cgroup, rootless=self._rootless)
         request.omit, request.failpoint = self._settings.omit, self._settings.failpoint
         with ExitStack() as undo:
             with ExitStack() as handed_over:
-                fds = list(cgroup.entry_fds) if cgroup is not None else []
+                fds: list[int] = []
                 for mount in spec.mounts:
                     writable = not mount.read_only
                     fds.append(
@@ -262,10 +262,8 @@ class NamespaceEngine:
                     fds += kernel_fds
                     request.flags |= SpawnFlag.KERNEL
                     handed_over.callback(channel.close_all, kernel_fds)
-                booted = boot(jail, request, fds, host_id=host_id)
+                booted = boot(jail, request, fds, host_id=host_id, cgroup=birth.cgroup)
             resources.callback(booted.end)
-            if cgroup is not None:
-                cgroup.entered()
             if self._settings.attested:
                 place = attest(booted.pid, booted.hello, birth.expected)
                 if kernel is not None and kernel.channel is not None:
@@ -334,12 +332,12 @@ def _take_id(parts: _Parts, resources: ExitStack) -> int:
     return host_id
 
 
-def _make_cgroup(
+def _plan_cgroup(
     parts: _Parts, name: str, resolved: ResolvedLimits, resources: ExitStack
 ) -> SandboxCgroup | None:
     if parts.tree is None:
         return None
-    cgroup = parts.tree.make(name, resolved)
+    cgroup = parts.tree.plan(name, resolved)
     resources.callback(cgroup.remove)
     return cgroup
 

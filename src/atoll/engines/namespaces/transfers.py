@@ -35,6 +35,10 @@ class Pipe:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of both ends."""
         self.close_read_end()
         self.close_write_end()
 

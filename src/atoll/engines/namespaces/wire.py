@@ -19,6 +19,9 @@ KERNEL_FAILED = 100
 MAX_TEXT = 2048
 MAX_TARGET = 256
 MAX_PATH = 4096
+MAX_DEPTH = 256  # of a copied tree
+MAX_SKIPPED = 100
+MAX_SKIPPED_BYTES = 65536
 # What the filter answers to the probe call, an errno that no kernel has.
 PROBE_ERRNO = 1066
 PROBE_CALL = 1066
@@ -198,6 +201,8 @@ class FilesOp(IntEnum):
     RENAME = 7
     WRITE_MANY = 8  # fds: memory with entries, each with its path and data
     READ_MANY = 9  # fds: memory with entries, each with its path; memory for the answers
+    SEND_TREE = 10  # fds: a pipe; memory with `TreeWork`, where the report goes, too
+    RECEIVE_TREE = 11  # the same
 
 
 class FilesFlag(IntEnum):
@@ -205,6 +210,24 @@ class FilesFlag(IntEnum):
 
     RECURSIVE = 1
     FROM_DESCRIPTOR = 2
+
+
+class TreeKind(IntEnum):
+    """What a record of a tree tells."""
+
+    ENTER = 1  # a directory; what follows is in it
+    LEAVE = 2
+    FILE = 3
+    SKIPPED = 4  # something that was left out
+    END = 5
+
+
+class TreeLimit(IntEnum):
+    """Which limit ended the copying of a tree."""
+
+    ENTRIES = 1
+    DEPTH = 2
+    BYTES = 3
 
 
 class KeeperRequest(ctypes.Structure):
@@ -371,16 +394,59 @@ class FilesContent(ctypes.Structure):
     _fields_ = [("error", c_int32), ("data_bytes", c_uint32)]
 
 
+class TreeRecord(ctypes.Structure):
+    """One record of a tree on its way; behind it name and data."""
+
+    _fields_ = [
+        ("kind", c_uint32),
+        ("mode", c_uint32),
+        ("name_bytes", c_uint32),
+        ("unused", c_uint32),
+        ("data_bytes", c_uint64),
+    ]
+
+
+class TreeBounds(ctypes.Structure):
+    """The most that is copied of a tree."""
+
+    _fields_ = [("entries", c_uint64), ("depth", c_uint64), ("total_bytes", c_uint64)]
+
+
+class TreeReport(ctypes.Structure):
+    """How copying a tree went; `path` is where it ended, if it failed."""
+
+    _fields_ = [
+        ("error", c_int32),
+        ("limit", c_uint32),
+        ("entries", c_uint64),
+        ("files", c_uint64),
+        ("directories", c_uint64),
+        ("total_bytes", c_uint64),
+        ("skipped", c_uint64),
+        ("skipped_bytes", c_uint32),
+        ("path_bytes", c_uint32),
+        ("path", c_char * MAX_PATH),
+        ("skipped_paths", c_char * MAX_SKIPPED_BYTES),  # NUL-terminated each
+    ]
+
+
+class TreeWork(ctypes.Structure):
+    """What one end of a copied tree is given, and what it gives back."""
+
+    _fields_ = [("limits", TreeBounds), ("report", TreeReport)]
+
+
 _ENUMS = (
     Step, KeeperOp, JailOp, PlanOp, PlanFlag, SpawnFlag, InitOp, RunFlag, SupervisorOp,
-    SupervisorEvent, StartStage, FilesOp, FilesFlag,
+    SupervisorEvent, StartStage, FilesOp, FilesFlag, TreeKind, TreeLimit,
 )  # fmt: skip
 _STRUCTS: tuple[type[ctypes.Structure], ...] = (
     KeeperRequest, PlanEntry, StepReply, JailMessage, MountTarget, SpawnRequest, InitHello,
     InitRequest, RunHeader, SupervisorRequest, SupervisorReport, FilesRequest, FilesReply,
-    FilesEntry, FilesContent,
+    FilesEntry, FilesContent, TreeRecord, TreeBounds, TreeReport, TreeWork,
 )  # fmt: skip
 _CONSTANTS = ("VERSION", "MAX_MOUNTS", "MAX_CGROUP_FDS", "KERNEL_FDS", "KERNEL_FAILED", "MAX_TEXT", "MAX_TARGET", "MAX_PATH",
+              "MAX_DEPTH", "MAX_SKIPPED", "MAX_SKIPPED_BYTES",
               "PROBE_ERRNO", "PROBE_CALL")  # fmt: skip
 _C_TYPES = {c_int32: "int32_t", c_uint32: "uint32_t", c_int64: "int64_t", c_uint64: "uint64_t"}
 
@@ -409,6 +475,8 @@ def c_header() -> str:
 def _c_field(name: str, kind: type) -> str:
     if kind in _C_TYPES:
         return f"{_C_TYPES[kind]} {name};"
+    if issubclass(kind, ctypes.Structure):
+        return f"struct {_snake(kind.__name__)} {name};"
     length, element = kind._length_, kind._type_  # type: ignore[attr-defined]
     c_type = "char" if element is c_char else f"struct {_snake(element.__name__)}"
     return f"{c_type} {name}[{length}];"

@@ -22,9 +22,17 @@ from atoll.engines.contract import NewFile, check_many
 from atoll.engines.namespaces import batches, channel, transfers
 from atoll.engines.namespaces.file_errors import file_error
 from atoll.engines.namespaces.refusals import our_errors
-from atoll.engines.namespaces.wire import FilesFlag, FilesOp, FilesReply, FilesRequest
-from atoll.errors import AtollError, InvalidRequest, LimitExceeded, Unavailable
+from atoll.engines.namespaces.tree_copies import Work, check, copier, summary, wait_for
+from atoll.engines.namespaces.wire import (
+    MAX_DEPTH,
+    FilesFlag,
+    FilesOp,
+    FilesReply,
+    FilesRequest,
+)
+from atoll.errors import AtollError, InvalidRequest, LimitExceeded, Unavailable, Unsupported
 from atoll.model.file import FileInfo, FileKind, parse_path
+from atoll.model.tree import TreeLimits, TreeReport
 
 _INLINE_BYTES = 65536
 _CHUNK = 1 << 20
@@ -163,6 +171,14 @@ class NamespaceWorkspace:
         finally:
             os.close(fd)
 
+    async def copy_in(self, folder: int, path: str, limits: TreeLimits) -> TreeReport:
+        """Copy what an open directory of the host holds."""
+        return await self._copy_tree(FilesOp.RECEIVE_TREE, folder, parse_path(path), limits)
+
+    async def copy_out(self, path: str, folder: int, limits: TreeLimits) -> TreeReport:
+        """Copy what a directory holds into an open directory of the host."""
+        return await self._copy_tree(FilesOp.SEND_TREE, folder, parse_path(path), limits)
+
     async def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
         clean = parse_path(path)
@@ -265,6 +281,31 @@ class NamespaceWorkspace:
         channel.close_all(fds)
         _check(reply, path)
         return _file_info(path, reply)
+
+    async def _copy_tree(
+        self, op: FilesOp, folder: int, path: str, limits: TreeLimits
+    ) -> TreeReport:
+        if limits.depth > MAX_DEPTH:
+            raise Unsupported(f"trees of more than {MAX_DEPTH} folders are copied file by file")
+        request = _request(op, path, "", b"", 0, 0)
+        with Work(limits) as host, Work(limits) as inside:
+            with self._owner.call():
+                async with self._own_server() as server:
+                    with transfers.Pipe() as pipe:
+                        os.set_blocking(pipe.read_end, False)
+                        ends = pipe.read_end, pipe.write_end
+                        outer, inner = ends if op is FilesOp.SEND_TREE else ends[::-1]
+                        role = "receive" if op is FilesOp.SEND_TREE else "send"
+                        await _send(server, request, [inner, inside.memory])
+                        async with copier(role, folder, outer, host) as process:
+                            pipe.close()
+                            await wait_for(process)
+                    with anyio.fail_after(_SECONDS):
+                        reply, fds = await _receive(server)
+            channel.close_all(fds)
+            report = host.report()
+            check(path, limits, report, inside.report(), reply.error)
+        return summary(path, report)
 
     @asynccontextmanager
     async def _own_server(self) -> AsyncIterator[socket.socket]:

@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager, contextmanager
 import anyio.lowlevel
 
 from atoll.engines.contract import NewFile, check_many
-from atoll.errors import AtollError, InvalidRequest, LimitExceeded, NotFound
+from atoll.errors import AtollError, InvalidRequest, LimitExceeded, NotFound, Unsupported
 from atoll.model.file import WORKSPACE, FileInfo, parse_path
+from atoll.model.tree import TreeLimits, TreeReport
 from atoll.testing.fake.tree import Directory, File, Node, Place, Tree, os_error
 
 _CHUNK = 64 * 1024
@@ -121,6 +122,14 @@ class FakeWorkspace:
         async for chunk in self.read(path, length=length):
             done += os.pwrite(descriptor, chunk, done)
         return done
+
+    async def copy_in(self, folder: int, path: str, limits: TreeLimits) -> TreeReport:
+        """A fake sandbox has no way of its own."""
+        raise Unsupported("the fake engine copies no trees; copy file by file")
+
+    async def copy_out(self, path: str, folder: int, limits: TreeLimits) -> TreeReport:
+        """A fake sandbox has no way of its own."""
+        raise Unsupported("the fake engine copies no trees; copy file by file")
 
     async def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""

@@ -1,7 +1,7 @@
 """Builds the native parts with the system's C compiler. Standard library only.
 
-Out come `keeper`, which runs on the host and makes sandboxes, `init`, which is static and runs inside, and
-`spawn.so`, by which an interpreter does what the keeper's own zygote does. None knows CPython, so one build serves
+Out come `keeper`, which runs on the host and makes sandboxes, `init`, which is static and runs inside, `spawn.so`,
+by which an interpreter does what the keeper's own zygote does, and `copier`, the host's end of copied trees. None knows CPython, so one build serves
 every Python version.
 """
 
@@ -19,7 +19,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 HOST_SOURCES = ("keeper.c", "jail.c", "spawn.c")
 LIBRARY_SOURCES = ("spawn.c",)
-GUEST_SOURCES = ("init.c", "supervisor.c", "files.c")
+COPIER_SOURCES = ("copier.c", "trees.c")
+GUEST_SOURCES = ("init.c", "supervisor.c", "files.c", "trees.c")
 
 _WARNINGS = ("-Wall", "-Wextra", "-Werror", "-std=gnu11")
 _HOST_FLAGS = (
@@ -49,6 +50,7 @@ def build(out: Path, *defines: str) -> None:
         for name, flags, sources in (
             ("keeper", _HOST_FLAGS, HOST_SOURCES),
             ("spawn.so", _LIBRARY_FLAGS, LIBRARY_SOURCES),
+            ("copier", _HOST_FLAGS, COPIER_SOURCES),
             ("init", _GUEST_FLAGS, GUEST_SOURCES),
         ):
             paths = [str(HERE / source) for source in sources]

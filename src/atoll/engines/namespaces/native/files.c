@@ -13,13 +13,13 @@
 #include <time.h>
 
 #include "guest.h"
+#include "trees.h"
 
 void *memcpy(void *restrict target, const void *restrict source, size_t count);
 
 #define MOST_DATA 65536
 #define MOST_SPLICED (1 << 20)
 #define MOST_PATH 4200
-#define TEMPORARY ".atoll-"
 #define REMOVE_SECONDS 20
 
 static union {
@@ -146,18 +146,6 @@ static long answer_open_directory(struct files_reply *reply, int *fd)
         return opened;
     *fd = (int)opened;
     return describe(*fd, "", reply);
-}
-
-static char *temporary_name(char *name)
-{
-    static const char digits[] = "0123456789abcdef";
-    unsigned char random[12];
-    sys(SYS_getrandom, random, sizeof random, 0);
-    char *end = put_text(name, TEMPORARY);
-    for (size_t i = 0; i < sizeof random; i++)
-        *end++ = digits[random[i] & 15];
-    *end = 0;
-    return name;
 }
 
 static long write_all(int fd, const char *data, long length)
@@ -543,6 +531,24 @@ static long answer_read_many(int from, int to)
     return outcome;
 }
 
+/* Copies a whole tree between the directory at `path` and a pipe; the report goes to where the limits are. */
+static long answer_tree(int pipe, int memory, int sending)
+{
+    static struct tree_work work;
+    if (pipe < 0 || sys(SYS_pread64, memory, &work, sizeof work, 0) != sizeof work)
+        return -EBADF;
+    long outcome = sending ? 0 : make_directories(path);
+    long folder = outcome ? outcome : open_beneath(path, O_RDONLY | O_DIRECTORY);
+    if (folder < 0)
+        return folder;
+    if (sending)
+        send_tree((int)folder, pipe, 1, &work.limits, &work.report);
+    else
+        receive_tree((int)folder, pipe, 1, &work.limits, &work.report);
+    sys(SYS_close, folder);
+    return sys(SYS_pwrite64, memory, &work, sizeof work, 0) == sizeof work ? 0 : -EIO;
+}
+
 static long act(struct files_reply *reply, const char *data, const int *fds, int control, int *fd)
 {
     int from = fds[0];
@@ -565,6 +571,10 @@ static long act(struct files_reply *reply, const char *data, const int *fds, int
         return answer_write_many(reply, from);
     case FILES_OP_READ_MANY:
         return answer_read_many(from, fds[1]);
+    case FILES_OP_SEND_TREE:
+        return answer_tree(from, fds[1], 1);
+    case FILES_OP_RECEIVE_TREE:
+        return answer_tree(from, fds[1], 0);
     default:
         return -EINVAL;
     }

@@ -40,6 +40,8 @@
 static struct spawn_request request;
 static int passed[PASSING_MOST];
 static int passed_count;
+static int entries[PASSING_MOST];
+static int entry_count;
 static struct sock_fprog filter_program;
 /* Volatile: the child writes them while the parent waits in a call, which the compiler cannot know. */
 static volatile int failed_step;
@@ -86,11 +88,12 @@ static long bring_up_loopback(void)
 /* The host learns this child's pid from the credentials that come with the byte. */
 static long say_hello(void) { return send_message(boot_socket(), "h", 1, -1); }
 
-/* Waits until the host has written the id map, raised the out-of-memory score, and agrees. */
+/* Waits until the host has written the id map, raised the out-of-memory score, and agrees; with that comes what
+ * it has made meanwhile for this child to enter. */
 static long wait_for_go(void)
 {
     char answer = 0;
-    long length = sys(SYS_read, boot_socket(), &answer, 1);
+    long length = receive_message(boot_socket(), &answer, 1, entries, &entry_count);
     return length < 0 ? length : length == 1 && answer == 'g' ? 0 : -ECANCELED;
 }
 
@@ -218,8 +221,10 @@ static long enter_cgroups(void)
 {
     if (request.flags & SPAWN_FLAG_CGROUP_INTO)
         return 0; /* born there */
-    for (uint32_t i = 0; i < request.cgroup_fds; i++) {
-        long outcome = sys(SYS_write, cgroup_fds()[i], "0", 1);
+    const int *fds = request.flags & SPAWN_FLAG_JOIN ? cgroup_fds() : entries;
+    int count = request.flags & SPAWN_FLAG_JOIN ? (int)request.cgroup_fds : entry_count;
+    for (int i = 0; i < count; i++) {
+        long outcome = sys(SYS_write, fds[i], "0", 1);
         if (outcome != 1)
             return outcome < 0 ? outcome : -EIO;
     }
@@ -430,8 +435,8 @@ static long prepare_sandbox(void)
     DO(PROC_READ_ONLY, make_proc_sys_read_only());
     DO(HOSTNAME, set_hostname());
     DO(RLIMITS, set_rlimits());
-    DO(CGROUP_ENTER, enter_cgroups());
     DO(GO, wait_for_go());
+    DO(CGROUP_ENTER, enter_cgroups());
     /* After entering, or /proc/self/cgroup would show the host's path. */
     DO(CGROUP_NAMESPACE, sys(SYS_unshare, CLONE_NEWCGROUP));
     DO(RLIMITS, raise_oom_score());
@@ -655,6 +660,7 @@ static struct step_reply spawn(void)
     failed_step = STEP_CLONE;
     failed_error = 0;
     supervisor_pid = 0;
+    entry_count = 0;
     long pid = clone_child();
     if (pid < 0)
         failed_error = pid;
