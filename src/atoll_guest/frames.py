@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import struct
 
+from atoll_guest.own_builtins import use_own_builtins
+
+use_own_builtins(globals())
+
 MAX_FRAME_BYTES = 8 << 20
 
 _LENGTH = struct.Struct("<I")

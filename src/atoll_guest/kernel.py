@@ -2,67 +2,124 @@
 
 The channel is a socket to the host. What cells print goes to the process's own output; results, displays and
 errors go through the channel. A cell is interrupted by SIGINT, as on a terminal.
+
+Cells share this process and may break anything in it. What they are likely to break by accident (built-in names,
+modules, standard streams, descriptors, the recursion limit) does not end the kernel.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import signal
-import socket
+import select
 import sys
-from collections import deque
+from _thread import get_ident as _thread_id
+from base64 import b64encode as _base64
+from os import _exit, getpid
+from os import close as _close
+from os import dup2 as _dup2
+from os import write as _write
 from typing import Any, Callable
 
-from atoll_guest.frames import MAX_FRAME_BYTES, FrameDecoder
-from atoll_guest.messages import TO_KERNEL, VERSIONS, Message, decode_message, encode_message, mark
+from atoll_guest.channel import Channel, ChannelClosed
+from atoll_guest.interrupts import Interrupts
+from atoll_guest.messages import Message, mark
+from atoll_guest.own_builtins import use_own_builtins
+from atoll_guest.streams import Streams
 
-# What may wait for the host's word that it took note, before a cell has to wait, too.
-_MOST_KEPT_BYTES = 32 << 20
-_CHUNK = 1 << 16
-# Room for the rest of a message around its data.
-_MOST_DATA_BYTES = MAX_FRAME_BYTES - 65536
+use_own_builtins(globals())
+
+_CHANNEL_NUMBERS = (200, 24)
+# What the kernel's own work needs after a cell.
+_LEAST_RECURSION = 500
+_FAILED = 70
+_MOST_FRAMES = 20
+_FOLDER = os.path.dirname(__file__)
+
+_get_recursion_limit, _set_recursion_limit = sys.getrecursionlimit, sys.setrecursionlimit
+_poll = select.poll
 
 
 class Kernel:
     """One interpreter behind one channel."""
 
-    def __init__(self, channel: socket.socket, executor: Any) -> None:
-        self._channel = channel
+    def __init__(self, executor: Any) -> None:
         self._executor = executor
-        self._decoder = FrameDecoder()
-        self._waiting: deque[Message] = deque()
-        self._kept: deque[tuple[int, bytes]] = deque()
-        self._kept_bytes = 0
-        self._seq = 0
+        self._streams = Streams()
+        self._interrupts = Interrupts()
+        self._channel = Channel(-1)
+        self._pid = 0
+        self._main_thread = _thread_id()
         self._current = ""
-
-    def serve(self) -> None:
-        """Say hello and serve until the channel ends."""
-        self._channel.sendall(
-            encode_message({"type": "hello", "versions": list(VERSIONS), "language": "python"})
-        )
-        handlers: dict[str, Callable[[Message], None]] = {
+        self._cells_recursion_limit = 0
+        self._handlers: dict[str, Callable[[Message], None]] = {
+            "welcome": self._welcome,
             "execute": self._execute,
             "complete": self._complete,
             "inspect": self._inspect,
             "ping": self._ping,
         }
-        while True:
-            message = self._receive()
-            if message is None:
-                return
-            handler = handlers.get(message["type"])
-            if handler is not None:
-                handler(message)
+
+    def install(self) -> None:
+        """Make this process's streams and signals those of a kernel."""
+        self._streams.install()
+        self._interrupts.install()
+        self._executor.connect(self)
+        os.register_at_fork(after_in_child=self._become_copy)
+
+    def serve(self, descriptor: int) -> None:
+        """Say hello over a descriptor and serve until its end; this process has no other purpose."""
+        reason = ""
+        try:
+            self._move(descriptor)
+            self._channel.hello()
+            while True:
+                self.serve_one()
+        except ChannelClosed as error:
+            reason = str(error)
+        except BaseException as error:  # noqa: BLE001 - the host waits for an answer that will not come
+            reason = f"{type(error).__name__}: {safe_text(error)}"
+        if reason:
+            _write(2, f"the kernel cannot go on: {reason}\n".encode("utf-8", "replace"))
+        _exit(_FAILED if reason else 0)
+
+    def attach(self, descriptor: int) -> None:
+        """Begin anew with this as the channel's descriptor."""
+        self._pid = getpid()
+        self._channel = Channel(descriptor)
+
+    def serve_one(self) -> None:
+        """Wait for a request and answer it."""
+        message = self._channel.receive()
+        handler = self._handlers.get(message["type"])
+        if handler is not None:
+            handler(message)
+
+    def _move(self, descriptor: int) -> None:
+        """Take a channel out of the way of what cells open, and of what they close by number."""
+        self._pid = getpid()
+        self._channel.descriptor = descriptor
+        for number in _CHANNEL_NUMBERS:
+            try:
+                self._streams.keep_copies(number + 1)
+                self._channel.descriptor = _dup2(descriptor, number, False)
+            except OSError:  # beyond what may be open here
+                continue
+            _close(descriptor)
+            break
+
+    def _welcome(self, message: Message) -> None:
+        self._channel.acks = message.get("acks") is True
+        if message.get("env"):
+            os.environ.update(message["env"])
 
     # --- cells -------------------------------------------------------------------------------------------
 
     def _execute(self, message: Message) -> None:
         self._current = message["id"]
         count = self._executor.count
-        error = self._run_interruptible(message["code"])
-        _flush_output()
+        error = self._attempt(self._run_cell, message["code"])
+        if getpid() != self._pid:
+            _end_copy(error)
         if error is None:
             status = "ok"
         else:
@@ -71,158 +128,224 @@ class Kernel:
         self._send("end", {"status": status, "count": count})
         self._current = ""
 
-    def _run_interruptible(self, code: str) -> BaseException | None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    def _run_cell(self, code: str) -> BaseException | None:
         try:
-            return self._executor.run(code, self._show)  # type: ignore[no-any-return]
-        except KeyboardInterrupt as interrupt:
-            return interrupt
+            error: BaseException | None = self._executor.run(code, self._show)
+            return error
         finally:
-            # Between cells there is nothing to interrupt; a late signal must not end the kernel.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self._streams.flush()
+
+    def _attempt(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        """Call a function that Ctrl-C may end; return what it does, or the exception that ended it."""
+        interrupts = self._interrupts
+        interrupts.forget()
+        self._lower_recursion_limit()
+        try:
+            # Twice, because a signal may come in between.
+            try:
+                interrupts.allow()
+                return function(argument)
+            finally:
+                interrupts.held = True
+        except BaseException as error:  # noqa: BLE001 - whatever ended it is its result
+            interrupts.held = True
+            return error
+        finally:
+            interrupts.hold()
+            self._raise_recursion_limit()
+            self._streams.repair()
+
+    def _raise_recursion_limit(self) -> None:
+        limit = _get_recursion_limit()
+        if limit < _LEAST_RECURSION:
+            self._cells_recursion_limit = limit
+            _set_recursion_limit(_LEAST_RECURSION)
+
+    def _lower_recursion_limit(self) -> None:
+        limit, self._cells_recursion_limit = self._cells_recursion_limit, 0
+        if limit:
+            _set_recursion_limit(limit)
 
     def _show(self, bundle: tuple[dict[str, Any], dict[str, Any]]) -> None:
         data, metadata = bundle
-        self._send("result", {"data": data, "metadata": metadata})
-
-    def display(self, data: dict[str, Any], metadata: dict[str, Any]) -> None:
-        """Show something in the midst of a cell, at this place in its output."""
-        _flush_output()
-        os.write(1, mark(self._current, self._seq + 1))
-        self._send("display", {"data": data, "metadata": metadata})
+        message = {
+            "type": "result",
+            "id": self._current,
+            "data": as_text(data),
+            "metadata": metadata,
+        }
+        with self._interrupts:
+            self._channel.put_off(message)
 
     def _report(self, error: BaseException) -> None:
-        try:
-            traceback = self._executor.traceback(error)
-        except Exception as failure:  # noqa: BLE001 - the error may be of any make
-            traceback = [f"(the traceback could not be formatted: {type(failure).__name__})"]
-        self._send(
-            "error",
-            {"name": type(error).__name__, "value": _safe_text(error), "traceback": traceback},
-        )
+        if isinstance(error, MemoryError):
+            release_memory(error)
+        value = self._attempt(safe_text, error)
+        traceback = None
+        if isinstance(value, str):
+            traceback = self._attempt(self._executor.traceback, error)
+        else:
+            value = "(interrupted while its text was made)"
+        if not isinstance(traceback, list):
+            traceback = plain_traceback(error, value)
+        fields = {"name": type(error).__name__, "value": value, "traceback": traceback}
+        self._channel.put_off({"type": "error", "id": self._current, **fields})
+
+    def _send(self, kind: str, fields: Message) -> None:
+        self._channel.send({"type": kind, "id": self._current, **fields})
+
+    # --- displays ------------------------------------------------------------------------------------------
+
+    def display(
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any],
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+    ) -> None:
+        """Show something in the midst of a cell, at this place in its output.
+
+        Between cells, where a thread may still be at work, it is shown as text.
+        """
+        if not self._current:
+            self._print(data.get("text/plain", ""))
+            return
+        fields: Message = {"data": as_text(data), "metadata": metadata}
+        if transient:
+            fields["transient"] = transient
+        if update:
+            fields["update"] = True
+        self._send_here("display", fields)
+
+    def clear(self, wait: bool) -> None:
+        """Ask for what was shown so far to be cleared: at once, or with the next that is shown."""
+        if self._current:
+            self._send_here("clear", {"wait": bool(wait)})
+
+    def _send_here(self, kind: str, fields: Message) -> None:
+        """Send a message and mark its place in the output."""
+        self._check_original("display; it can print")
+        self._streams.flush()
+        request_id = self._current
+        message = {"type": kind, "id": request_id, **fields}
+
+        def announce(seq: int) -> None:
+            self._streams.write_out(mark(request_id, seq))
+
+        if _thread_id() != self._main_thread:
+            # Signals are the main thread's; this one cannot be interrupted.
+            self._channel.send(message, announce)
+            return
+        with self._interrupts:
+            self._channel.send(message, announce)
+        while self._channel.has_to_wait:
+            self._await("ack")
+
+    def _print(self, text: Any) -> None:
+        if sys.stdout is not None:
+            sys.stdout.write(f"{text}\n")
 
     # --- questions -----------------------------------------------------------------------------------------
 
     def _complete(self, message: Message) -> None:
-        self._current = message["id"]
-        self._answer(lambda: self._executor.complete(message["code"], message["cursor"]))
+        self._answer(message, lambda ask: self._executor.complete(ask["code"], ask["cursor"]))
 
     def _inspect(self, message: Message) -> None:
-        self._current = message["id"]
-        self._answer(lambda: self._executor.inspect(message["code"], message["cursor"]))
+        self._answer(message, lambda ask: self._executor.inspect(ask["code"], ask["cursor"]))
 
     def _ping(self, message: Message) -> None:
-        self._current = message["id"]
-        self._answer(dict)
+        self._answer(message, lambda ask: {})
 
-    def _answer(self, ask: Callable[[], dict[str, Any]]) -> None:
-        try:
-            content = ask()
-        except Exception as error:  # noqa: BLE001 - what is asked about may be of any make
-            content = {"error": f"{type(error).__name__}: {_safe_text(error)}"}
+    def _answer(self, message: Message, find: Callable[[Message], dict[str, Any]]) -> None:
+        self._current = message["id"]
+        content = self._attempt(find, message)
+        if not isinstance(content, dict):
+            content = {"error": f"{type(content).__name__}: {safe_text(content)}"}
         self._send("reply", {"content": content})
+        self._current = ""
 
     def ask_input(self, prompt: str, password: bool) -> str:
-        """Ask the host for a line of input, for `input()` and `getpass()`."""
-        _flush_output()
-        self._send("input_request", {"prompt": prompt, "password": password})
+        """Ask the host for a line of input; raise `EOFError` if nobody is there."""
+        self._check_original("ask for input")
+        if not self._current or _thread_id() != self._main_thread:
+            raise EOFError("only a cell itself can ask for input, not a thread that it started")
+        self._streams.flush()
+        with self._interrupts:
+            self._send("input_request", {"prompt": prompt, "password": password})
         while True:
-            message = self._receive_one()
-            if message is None:
-                raise EOFError("nobody is there to answer")
-            if message["type"] == "input" and message["id"] == self._current:
-                return str(message["text"])
-            self._waiting.append(message)
+            answer = self._await("input")
+            if answer is not None and answer["id"] == self._current:
+                break
+        if answer.get("eof") is True:
+            raise EOFError("nobody is there to answer; give input in the code or in a file")
+        return str(answer["text"])
 
-    # --- channel -------------------------------------------------------------------------------------------
+    def _await(self, kind: str) -> Message | None:
+        """Wait in the midst of a cell until the host says something; return it if it is of this kind."""
+        waiting = _poll()
+        waiting.register(self._channel.descriptor, select.POLLIN)
+        # Ctrl-C may end this wait, but not come between reading and keeping what was read.
+        waiting.poll()
+        with self._interrupts:
+            return self._channel.receive_if(kind)
 
-    def _send(self, kind: str, fields: Message) -> None:
-        self._seq += 1
-        message = {"type": kind, "id": self._current, "seq": self._seq, **fields}
-        frame = _encode_bounded(message)
-        self._kept.append((self._seq, frame))
-        self._kept_bytes += len(frame)
-        self._channel.sendall(frame)
-        while self._kept_bytes > _MOST_KEPT_BYTES:
-            received = self._receive_one()
-            if received is None:
-                raise SystemExit(0)
-            self._waiting.append(received)
+    # --- copies --------------------------------------------------------------------------------------------
 
-    def _receive(self) -> Message | None:
-        """Return the next request, or None at the channel's end."""
-        if self._waiting:
-            return self._waiting.popleft()
-        return self._receive_one()
+    def _become_copy(self) -> None:
+        """Let a forked copy of this process have no part in the protocol."""
+        descriptor, self._channel.descriptor = self._channel.descriptor, -1
+        if descriptor >= 0:
+            _close(descriptor)
 
-    def _receive_one(self) -> Message | None:
-        while True:
-            try:
-                data = self._channel.recv(_CHUNK)
-            except InterruptedError:
-                continue
-            except OSError:
-                return None
-            if not data:
-                return None
-            for frame in self._decoder.feed(data):
-                message = decode_message(frame, TO_KERNEL)
-                if not self._take_note(message):
-                    self._waiting.append(message)
-            if self._waiting:
-                return self._waiting.popleft()
-
-    def _take_note(self, message: Message) -> bool:
-        """Handle what is not a request; a request may carry a note, too."""
-        seen = message.get("seq", message.get("ack"))
-        if type(seen) is int:
-            while self._kept and self._kept[0][0] <= seen:
-                self._kept_bytes -= len(self._kept.popleft()[1])
-        if message["type"] == "welcome":
-            os.environ.update(message.get("env", {}))
-        if message["type"] == "resume":
-            for _seq, frame in self._kept:
-                self._channel.sendall(frame)
-        return message["type"] in ("ack", "resume", "welcome")
+    def _check_original(self, what: str) -> None:
+        if self._channel.descriptor < 0:
+            raise RuntimeError(f"this is a forked copy of the kernel, which cannot {what}")
 
 
-def open_output() -> None:
-    """Make standard output and error as Python has them on a terminal: shown line by line."""
-    for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        raw = io.FileIO(descriptor, "w", closefd=False)
-        stream = io.TextIOWrapper(
-            io.BufferedWriter(raw, _CHUNK), "utf-8", "backslashreplace", "\n", line_buffering=True
-        )
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+def _end_copy(error: BaseException | None) -> None:
+    """End a forked copy that came to the end of the cell."""
+    if isinstance(error, SystemExit):
+        _exit(error.code if type(error.code) is int else 0 if error.code is None else 1)
+    lines = [] if error is None else plain_traceback(error, safe_text(error))
+    lines.append("a forked copy of the kernel came to the end of its cell and ends; use os._exit()")
+    _write(2, "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+    _exit(0 if error is None else 1)
 
 
-def _flush_output() -> None:
-    for stream in (sys.stdout, sys.stderr):
+def as_text(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a bundle whose bytes are base64, as notebooks have them."""
+    return {
+        kind: _base64(value).decode("ascii") if type(value) is bytes else value
+        for kind, value in data.items()
+    }
+
+
+def plain_traceback(error: BaseException, value: str) -> list[str]:
+    """Return a traceback for when nothing better can be had."""
+    lines = []
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(_FOLDER):
+            lines.append(f'  File "{code.co_filename}", line {trace.tb_lineno}, in {code.co_name}')
+        trace = trace.tb_next
+    last = f"{type(error).__name__}: {value}"
+    return ["Traceback (most recent call last):", *lines[-_MOST_FRAMES:], last]
+
+
+def release_memory(error: BaseException) -> None:
+    """Let go of what the functions held that ran out of memory, so that there is some to tell of it."""
+    trace = error.__traceback__
+    while trace is not None:
         try:
-            stream.flush()
-        except Exception:  # noqa: BLE001, S112 - a cell may have put anything there
-            continue
+            trace.tb_frame.clear()
+        except RuntimeError:  # it is still running: one of our own
+            pass
+        trace = trace.tb_next
 
 
-def _encode_bounded(message: Message) -> bytes:
-    """Return the frame; what is too large, or no JSON, becomes a note that says so."""
-    try:
-        frame = encode_message(message)
-    except (TypeError, ValueError, RecursionError) as error:
-        note = f"(left out: {type(error).__name__}: {_safe_text(error)[:200]})"
-    else:
-        return frame
-    if "data" in message:
-        message = {**message, "data": {"text/plain": note}, "metadata": {}}
-    elif "traceback" in message:
-        message = {**message, "value": message["value"][:10000], "traceback": [note]}
-    else:
-        message = {**message, "content": {"error": note}}
-    return encode_message(message)
-
-
-def _safe_text(error: BaseException) -> str:
+def safe_text(error: BaseException) -> str:
+    """Return an exception's text, or that it has none."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - its own text is what fails

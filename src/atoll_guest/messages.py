@@ -4,7 +4,13 @@ The kernel says hello with the versions it speaks; the host answers with the one
 asks, with an id that nobody can guess, and the kernel answers with messages that carry that id and a number
 that grows by one. The host tells up to which number it has taken note; what it has not, the kernel keeps
 and sends again when asked to resume. Printed text does not travel here but in the process's own output;
-a mark in it shows where a display belongs.
+a mark in it shows where a display, or the clearing of all before it, belongs.
+
+Beyond what the tables ask for, a message may carry:
+
+    welcome   env: names and values to add to the environment; acks: true if the host acknowledges while a cell runs
+    input     eof: true if nobody is there to answer
+    display   transient: what need not be saved, such as display_id; update: true if it replaces those of that id
 
 Messages are JSON objects. Every one is checked against the table below, on both sides; nothing that comes
 from inside is ever imported, called or unpickled. Standard library only.
@@ -16,9 +22,11 @@ import json
 from typing import Any, Dict
 
 from atoll_guest.frames import encode_frame
+from atoll_guest.own_builtins import use_own_builtins
+
+use_own_builtins(globals())
 
 VERSIONS = (1, 1)
-MAX_DEPTH = 64
 
 Message = Dict[str, Any]
 
@@ -38,6 +46,7 @@ TO_KERNEL: dict[str, dict[str, type]] = {
 TO_HOST: dict[str, dict[str, type]] = {
     "hello": {"versions": _LIST, "language": _TEXT},
     "display": {"id": _TEXT, "seq": _NUMBER, "data": _MAP, "metadata": _MAP},
+    "clear": {"id": _TEXT, "seq": _NUMBER, "wait": _FLAG},
     "result": {"id": _TEXT, "seq": _NUMBER, "data": _MAP, "metadata": _MAP},
     "error": {"id": _TEXT, "seq": _NUMBER, "name": _TEXT, "value": _TEXT, "traceback": _LIST},
     "input_request": {"id": _TEXT, "seq": _NUMBER, "prompt": _TEXT, "password": _FLAG},
@@ -51,17 +60,14 @@ class MessageError(ValueError):
 
 
 def encode_message(message: Message) -> bytes:
-    """Return a message as a frame."""
-    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
-    return encode_frame(text.encode("utf-8", "surrogatepass"))
+    """Return a message as a frame; raise `TypeError` or `ValueError` for what is no JSON."""
+    chunks = _ENCODER.iterencode(message, _one_shot=True)
+    return encode_frame("".join(chunks).encode("utf-8", "surrogatepass"))
 
 
 def decode_message(frame: bytes, table: dict[str, dict[str, type]]) -> Message:
     """Return the message in a frame, checked against a table; raise `MessageError` for anything else."""
-    try:
-        message = json.loads(frame.decode("utf-8", "surrogatepass"), parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise MessageError(f"not JSON: {error}") from None
+    message = _decode(frame)
     if not isinstance(message, dict):
         raise MessageError("a message has to be an object")
     kind_of_message = message.get("type")
@@ -94,5 +100,21 @@ def mark(request_id: str, seq: int) -> bytes:
     return b"\x1e" + request_id.encode() + b":" + str(seq).encode() + b"\x1f"
 
 
+def _decode(frame: bytes) -> Any:
+    try:
+        text = frame.decode("utf-8", "surrogatepass")
+        value, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError) as error:
+        raise MessageError(f"not JSON: {error}") from None
+    if end != len(text):
+        raise MessageError("not JSON: more than one value")
+    return value
+
+
 def _refuse(constant: str) -> tuple[()]:
     raise ValueError(f"{constant} is not JSON")
+
+
+# Made once: neither is made anew for every message, nor looked up in a module that a cell may have changed.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_refuse)

@@ -3,6 +3,9 @@
 It runs jailed and without privileges before it imports anything, holds nothing of any user's, and once it
 serves it never runs Python again: the spawn library does, and returns only in the copies, each inside a
 sandbox of its own.
+
+A copy pays some microseconds for every page of memory that it writes to, and Python writes to objects by using
+them. So as much as possible is done before the fork.
 """
 
 from __future__ import annotations
@@ -11,50 +14,111 @@ import ctypes
 import gc
 import os
 import sys
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+if TYPE_CHECKING:
+    from atoll_guest.kernel import Kernel
 
 CONTROL, FILTER = 3, 4
 _SPAWN_LIBRARY = "/.atoll/spawn.so"
 _COLLAPSE = 25  # MADV_COLLAPSE: large pages make the copy of page tables smaller
 _LARGE_PAGE = 2 << 20
 
-# Run once, so that what every kernel needs is loaded, compiled and warm.
+# Run before the fork, so that what every kernel needs is loaded, compiled and warm.
 _WARM_UP = (
     "1 + 1", "print(1)", "x = [1]\nx", "def f(a):\n    return a\nf(3)", "1 / 0", "%time 1", "{'a': (1, None)}",
+    "display(1)",
 )  # fmt: skip
+# Python adapts its code to what it sees; a copy that still did that would write to all of it.
+_ROUNDS = 20
 
 
 def main() -> None:
     """Warm up, serve, and in each copy be a kernel."""
-    from atoll_guest.executor import Executor, make_shell
-    from atoll_guest.kernel import Kernel, open_output
-
-    executor = Executor(make_shell())
-    _warm_up(executor)
-    library = ctypes.PyDLL(_SPAWN_LIBRARY)
+    hooks = _LateHooks()
+    kernel = _make_kernel()
+    sources = _sources_of_chance()
+    serve_interpreter = ctypes.PyDLL(_SPAWN_LIBRARY).serve_interpreter
+    after_fork = ctypes.pythonapi.PyOS_AfterFork_Child
     _check_single_thread()
     _settle()
     ctypes.pythonapi.PyOS_BeforeFork()
-    descriptor = library.serve_interpreter(CONTROL, FILTER)
+    descriptor = serve_interpreter(CONTROL, FILTER)
     # From here on this is a kernel, in a sandbox.
-    ctypes.pythonapi.PyOS_AfterFork_Child()
-    _make_unlike_siblings()
+    after_fork()
+    hooks.are_wanted = True
+    for renew in sources:
+        renew()
+    kernel.serve(descriptor)
+
+
+class _LateHooks:
+    """Keeps what `threading` and `logging` do around a fork from being done for kernels.
+
+    They mend locks that other threads held, and a zygote has none; for a quarter of the pages that a kernel
+    writes to before its first cell. Copies that a cell makes of its kernel get them.
+    """
+
+    def __init__(self) -> None:
+        self.are_wanted = False
+        self._register = os.register_at_fork
+        os.register_at_fork = self._sort  # type: ignore[assignment]
+
+    def _sort(self, **hooks: Callable[[], Any]) -> None:
+        for when, hook in hooks.items():
+            is_late = hook.__module__ in ("threading", "logging")
+            self._register(**{when: partial(self._call, hook) if is_late else hook})
+
+    def _call(self, hook: Callable[[], Any]) -> None:
+        if self.are_wanted:
+            hook()
+
+
+def _make_kernel() -> Kernel:
+    from atoll_guest.executor import Executor
+    from atoll_guest.kernel import Kernel
+    from atoll_guest.shell import make_shell
+
+    executor = Executor(make_shell())
+    with _pipes_as_streams():
+        kernel = Kernel(executor)
+        kernel.install()
+        _rehearse(kernel)
+    executor.forget()
+    return kernel
+
+
+@contextmanager
+def _pipes_as_streams() -> Iterator[None]:
+    """Have pipes as standard streams, as kernels do: what is made here takes them for what they are."""
+    kept = [os.dup(number) for number in range(3)]
+    reading, writing = os.pipe()
+    for number, end in enumerate((reading, writing, writing)):
+        os.dup2(end, number)
+    yield
+    for number, before in enumerate(kept):
+        os.dup2(before, number)
+    for descriptor in (*kept, reading, writing):
+        os.close(descriptor)
+
+
+def _rehearse(kernel: Kernel) -> None:
     import socket
 
-    open_output()
-    Kernel(socket.socket(fileno=descriptor), executor).serve()
-    os._exit(0)
+    from atoll_guest.messages import encode_message
 
-
-def _warm_up(executor: object) -> None:
-    stdout, stderr = sys.stdout, sys.stderr
-    with open(os.devnull, "w") as nowhere:
-        sys.stdout = sys.stderr = nowhere
-        for code in _WARM_UP:
-            error = executor.run(code, lambda bundle: None)  # type: ignore[attr-defined]
-            if error is not None:
-                executor.traceback(error)  # type: ignore[attr-defined]
-        sys.stdout, sys.stderr = stdout, stderr
-    executor.forget()  # type: ignore[attr-defined]
+    host, guest = socket.socketpair()
+    with host, guest:
+        kernel.attach(guest.fileno())
+        for _ in range(_ROUNDS):
+            for code in _WARM_UP:
+                request = {"type": "execute", "id": "", "code": code, "silent": False}
+                host.sendall(encode_message(request))
+                kernel.serve_one()
+                host.recv(1 << 20)
+        kernel.attach(-1)
 
 
 def _check_single_thread() -> None:
@@ -82,14 +146,21 @@ def _settle() -> None:
             at += _LARGE_PAGE
 
 
-def _make_unlike_siblings() -> None:
-    """Give this copy randomness of its own; Python's `random` has seen to itself."""
-    ssl = sys.modules.get("_ssl")
-    if ssl is not None:
-        ssl.RAND_add(os.urandom(32), 32.0)
-    tempfile = sys.modules.get("tempfile")
-    if tempfile is not None:
-        setattr(tempfile, "_name_sequence", None)  # noqa: B010 - it is nobody else's to know
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
+def _sources_of_chance() -> list[Callable[[], Any]]:
+    """Return what to do in each copy, so that it is unlike its siblings.
+
+    Python's `random` sees to itself, and `secrets` and `uuid4` ask the kernel each time. The seed of `hash()` cannot
+    be changed any more: it is one for all kernels of a zygote, another with each zygote.
+    """
+    renewals: list[Callable[[], Any]] = []
+    if "_ssl" in sys.modules:
+        # By hand: OpenSSL takes a process of the same number for the same process, and in sandboxes they all have one.
+        add = sys.modules["_ssl"].RAND_add
+        renewals.append(lambda: add(os.urandom(32), 32.0))
+    if "numpy.random" in sys.modules:
+        renewals.append(sys.modules["numpy.random"].seed)
+    if "tempfile" in sys.modules:
+        sys.modules["tempfile"].__dict__["_name_sequence"] = None
+    if "uuid" in sys.modules:
+        sys.modules["uuid"].__dict__.update(_node=None, _last_timestamp=None)
+    return renewals

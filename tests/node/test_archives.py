@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.engines.contract import Sandbox
-from atoll.errors import AtollError, InvalidRequest, LimitExceeded, NotFound
+from atoll.errors import AtollError, Forbidden, InvalidRequest, LimitExceeded, NotFound
 from atoll.model.sandbox import SandboxSpec
 from atoll.node.commands import Commands
 from atoll.node.files import Files
-from atoll.node.trees import TreeLimits
+from atoll.node.trees import TreeLimits, TreeReport
 from atoll.testing.conformance.running import soon
 from atoll.testing.fake import FakeEngine
 from tests.campaigns import Campaign
@@ -130,6 +130,24 @@ async def test_a_tree_beyond_its_limits_is_not_archived(sandbox: Sandbox) -> Non
     await files.write("b", b"x" * 101)
     with pytest.raises(LimitExceeded, match="1000 bytes"):
         await read_tar(files)
+
+
+async def test_what_is_closed_to_its_owner_is_left_out_and_reported(
+    files: Files, sandbox: Sandbox
+) -> None:
+    if sandbox.info.engine == "fake":
+        return  # its files have modes, but nobody is kept out by them
+    for name in ("a", "b/closed", "large", "c/inside", "d"):
+        await files.write(name, bytes(100_000 if name == "large" else 10))
+    await Commands(sandbox).run("chmod 000 b/closed large c; ln -s a link", check=True)
+    report = TreeReport()
+    data = b"".join([chunk async for chunk in files.read_archive(report=report)])
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        assert archive.getnames() == ["a", "b", "c", "d"]
+    assert (report.files, report.directories, report.total_bytes) == (2, 2, 20)
+    assert sorted(report.skipped_paths) == ["b/closed", "c", "large", "link"]
+    with pytest.raises(Forbidden):
+        await read_tar(files, "b/closed")
 
 
 async def test_a_sparse_giant_is_refused_at_once(sandbox: Sandbox) -> None:

@@ -266,3 +266,25 @@ async def test_what_an_ended_one_left_behind_goes_on(commands: Commands, sandbox
     with soon():
         await process.wait()
     assert await is_alive(sandbox, await read_line(sandbox, "child"))
+
+
+async def test_a_result_tells_all(commands: Commands) -> None:
+    process = await commands.start("echo out; echo err >&2; sleep 0.1; exit 5")
+    assert await process.result(0) is None
+    with soon():
+        result = await process.result()
+    assert result is not None
+    assert (result.exit_code, result.stdout, result.stderr) == (5, b"out\n", b"err\n")
+    assert not (result.stdout_truncated or result.aborted)
+    assert result.duration > 0
+
+
+async def test_killing_is_quick_however_full_the_log(commands: Commands) -> None:
+    process = await commands.start("head -c 30000000 /dev/zero; sleep 1000")
+    reader = process.read_output()
+    with soon():
+        # It is held back by a reader that does not read, which must not hold back its end.
+        await reader.read()
+        end = await process.kill()
+    assert end.reason is EndReason.KILLED
+    assert process.status is ProcessStatus.STOPPED

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -71,6 +72,7 @@ class EmbeddedNode:
         self._owner = self._resources.enter_context(
             self.portal.wrap_async_context_manager(_Owner())
         )
+        self._features = self._engine.features
         self.pool = Pool(self._engine, self._owner.tasks, self.portal.start_task_soon)
 
     def check_process(self) -> None:
@@ -81,11 +83,18 @@ class EmbeddedNode:
                 " create sandboxes after forking, or use spawn instead of fork"
             )
 
-    async def create(self, spec: SandboxSpec) -> HostedSandbox:
-        """Make a sandbox; runs in the node's thread."""
-        from atoll.node.hosted import open_hosted
+    def create(self, spec: SandboxSpec) -> HostedSandbox:
+        """Make a sandbox, or take one that is ready, in this thread."""
+        from atoll.engines.contract import Feature
+        from atoll.node.hosted import open_hosted, open_hosted_here
 
-        return await open_hosted(self._owner.tasks, self._engine, spec)
+        ready = self.pool.take(spec)
+        if ready is not None:
+            return ready
+        tasks = self._owner.tasks
+        if Feature.CREATE_HERE in self._features:
+            return open_hosted_here(self._engine, spec, tasks, self.portal.call)
+        return self.portal.call(open_hosted, self._engine, spec, tasks)
 
     def close(self) -> None:
         """Destroy everything; safe to call twice and in forks."""
@@ -107,6 +116,17 @@ class AsyncNode:
         self._node.check_process()
         future = self._node.portal.start_task_soon(partial(function, *args, **options))
         return await asyncio.wrap_future(future)
+
+    async def open(self, claim: Claim) -> HostedSandbox:
+        """Return the sandbox of a claim; made in a thread, so that this event loop goes on."""
+        return await anyio.to_thread.run_sync(claim.open)
+
+    async def end(self, claim: Claim) -> None:
+        """Destroy the sandbox of a claim; safe to call twice, and while it is being made."""
+        with anyio.CancelScope(shield=True):
+            hosted = await anyio.to_thread.run_sync(claim.end) if claim.is_busy else claim.end()
+            if hosted is not None:
+                await self.call(hosted.destroy)
 
     async def run_cell(
         self, hosted: HostedSandbox, code: str, kernel: str | None = None, **options: Any
@@ -140,6 +160,16 @@ class Node:
             # Ctrl-C in the middle: nobody waits for it any more.
             future.cancel()
             raise
+
+    def open(self, claim: Claim) -> HostedSandbox:
+        """Return the sandbox of a claim; made in this thread."""
+        return claim.open()
+
+    def end(self, claim: Claim) -> None:
+        """Destroy the sandbox of a claim; safe to call twice, and while it is being made."""
+        hosted = claim.end()
+        if hosted is not None:
+            self.call(hosted.destroy)
 
     def run_cell(
         self, hosted: HostedSandbox, code: str, kernel: str | None = None, **options: Any

@@ -21,41 +21,33 @@ class Claim:
     def __init__(self, node: EmbeddedNode, spec: SandboxSpec) -> None:
         self.node = node
         self.spec = spec
-        self._turn = anyio.Lock()
         self._guard = Lock()
-        self._is_opening = False
         self._hosted: HostedSandbox | None = None
         self._over = False
 
-    def take_ready(self) -> HostedSandbox | None:
-        """Take the sandbox from the pool, at once and in any thread; None if it has to be made."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether the sandbox is being made just now, so that others have to wait."""
+        return self._guard.locked()
+
+    def open(self) -> HostedSandbox:
+        """Return the sandbox; made in this thread if need be."""
         self.node.check_process()
         with self._guard:
-            if self._hosted is None and not self._is_opening and not self._over:
-                self._hosted = self.node.pool.take(self.spec)
-                if self._hosted is not None:
-                    self.node.claims[self.spec.id] = self
-            return self._hosted
-
-    async def open(self) -> HostedSandbox:
-        """Return the sandbox."""
-        with self._guard:
-            self._is_opening = True
-        async with self._turn:
             if self._over:
                 raise gone(self.spec.id)
             if self._hosted is None:
-                self._hosted = await self.node.create(self.spec)
+                self._hosted = self.node.create(self.spec)
                 self.node.claims[self.spec.id] = self
             return self._hosted
 
-    async def destroy(self) -> None:
-        """End it; safe to call twice, and while it is being made."""
-        self._over = True
-        async with self._turn:
-            if self._hosted is not None:
-                self.node.claims.pop(self.spec.id, None)
-                await self._hosted.destroy()
+    def end(self) -> HostedSandbox | None:
+        """Let nobody use it any more; return what has to be destroyed."""
+        self.node.check_process()
+        with self._guard:
+            self._over = True
+            self.node.claims.pop(self.spec.id, None)
+            return self._hosted
 
 
 def find_claim(sandbox_id: str) -> Claim:
@@ -78,7 +70,7 @@ def gone(sandbox_id: str) -> Conflict:
 
 async def list_infos(node: EmbeddedNode) -> Sequence[SandboxInfo]:
     """Return facts about the live sandboxes of a node, the oldest first."""
-    return [(await claim.open()).info for claim in list(node.claims.values())]
+    return [claim.open().info for claim in list(node.claims.values())]
 
 
 async def look(function: Callable[..., Answer], *args: object, **options: object) -> Answer:

@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import tarfile
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
+from typing import Self
 
-from atoll.engines.contract import Workspace
-from atoll.errors import InvalidRequest, LimitExceeded, NotFound
+from atoll.engines.contract import NewFile, Workspace
+from atoll.errors import AtollError, InvalidRequest, LimitExceeded
 from atoll.model.file import FileInfo, FileKind, parse_path
-from atoll.node.trees import TreeCount, TreeLimits, TreeReport, walk
+from atoll.node.trees import (
+    SMALL_BYTES,
+    UNREADABLE,
+    Batch,
+    TreeCount,
+    TreeEntry,
+    TreeLimits,
+    TreeReport,
+    is_small,
+    read_tree,
+    write_batch,
+)
 
 _BLOCK = tarfile.BLOCKSIZE
 _CHUNK = 256 * 1024
-_SMALL_BYTES = 64 * 1024
 _MAX_HEADER_BYTES = 64 * 1024  # of an extended header
 _GZIP = b"\x1f\x8b"
 # Below this size a high ratio harms nobody: a short file of zeros is no bomb.
@@ -25,62 +36,85 @@ _RATIO_FREE_BYTES = 16 << 20
 
 
 async def read_archive(
-    workspace: Workspace, path: str, limits: TreeLimits
+    workspace: Workspace, path: str, limits: TreeLimits, report: TreeReport
 ) -> AsyncGenerator[bytes, None]:
-    """Yield a tar archive of a directory or of one file; links and devices are left out.
+    """Yield a tar archive of a directory or of one file; `report` says at the end what it holds.
 
-    A file has the size that its header says even if it changes meanwhile: it is cut or filled with zeros.
+    Links and devices are left out, and so is what cannot be read. A file has the size that its header says even if
+    it changes meanwhile: it is cut or filled with zeros.
     """
     start = parse_path(path)
-    count = TreeCount(limits)
     info = await workspace.stat(start)
-    if info.kind is not FileKind.DIRECTORY:
-        base = len(start) - len(info.name)
-        entries = _single(info)
-    else:
+    if info.kind is FileKind.DIRECTORY:
         base = 0 if start == "." else len(start) + 1
-        entries = walk(workspace, start, limits)
-    async with aclosing(entries):
-        async for entry in entries:
-            async with aclosing(_member(workspace, entry, entry.path[base:], count)) as parts:
-                async for data in parts:
-                    yield data
+        batches = read_tree(workspace, start, limits, report)
+    else:
+        base = len(start) - len(info.name)
+        batches = _single(workspace, info, limits)
+    async with aclosing(batches):
+        async for entries in batches:
+            for entry in entries:
+                name = entry.info.path[base:]
+                async with aclosing(_member(workspace, entry, name, report)) as parts:
+                    async for data in parts:
+                        yield data
     yield bytes(2 * _BLOCK)
 
 
-async def _single(info: FileInfo) -> AsyncGenerator[FileInfo, None]:
+async def _single(
+    workspace: Workspace, info: FileInfo, limits: TreeLimits
+) -> AsyncGenerator[Sequence[TreeEntry], None]:
     if info.kind is not FileKind.FILE:
         raise InvalidRequest(f"{info.path!r} is no file and no directory, but a {info.kind}")
-    yield info
+    TreeCount(limits).add_bytes(info.size)
+    content = (await workspace.read_many([info]))[0] if is_small(info) else None
+    if isinstance(content, AtollError):
+        raise content
+    yield [TreeEntry(info, content)]
 
 
 async def _member(
-    workspace: Workspace, entry: FileInfo, name: str, count: TreeCount
+    workspace: Workspace, entry: TreeEntry, name: str, report: TreeReport
 ) -> AsyncGenerator[bytes, None]:
+    info, content = entry
     header = tarfile.TarInfo(name)
-    header.mtime, header.mode = int(entry.modified), entry.mode & 0o777
-    if entry.kind is FileKind.DIRECTORY:
+    header.mtime, header.mode = int(info.modified), info.mode & 0o777
+    if info.kind is FileKind.DIRECTORY:
         header.type = tarfile.DIRTYPE
+        report.directories += 1
         yield header.tobuf(tarfile.PAX_FORMAT)
-    elif entry.kind is FileKind.FILE:
-        count.add_bytes(entry.size)
-        header.size = entry.size
+    elif info.kind is not FileKind.FILE or isinstance(content, UNREADABLE):
+        report.skip(info.path)
+    elif isinstance(content, AtollError):
+        raise content
+    else:
+        header.size = info.size
+        source = (
+            _whole(content) if content is not None else workspace.read(info.path, length=info.size)
+        )
         async with (
-            aclosing(workspace.read(entry.path, length=entry.size)) as chunks,
-            aclosing(_file_member(chunks, header)) as parts,
+            aclosing(source) as chunks,
+            aclosing(_file_member(chunks, header, info.path, report)) as parts,
         ):
             async for data in parts:
                 yield data
 
 
+async def _whole(content: bytes) -> AsyncGenerator[bytes, None]:
+    yield content
+
+
 async def _file_member(
-    chunks: AsyncIterator[bytes], header: tarfile.TarInfo
+    chunks: AsyncIterator[bytes], header: tarfile.TarInfo, path: str, report: TreeReport
 ) -> AsyncGenerator[bytes, None]:
     try:
         data = await anext(chunks, b"")
-    except (NotFound, InvalidRequest):
-        # Removed or replaced since it was listed: as if it had never been there.
+    except UNREADABLE:
+        # Removed, replaced or closed since it was listed: as if it had never been there.
+        report.skip(path)
         return
+    report.files += 1
+    report.total_bytes += header.size
     yield header.tobuf(tarfile.PAX_FORMAT)
     missing = header.size
     while data:
@@ -103,35 +137,57 @@ async def write_archive(
     """
     target = parse_path(path)
     count, report = TreeCount(limits), TreeReport()
-    async with aclosing(_expand(data, limits)) as expanded:
+    async with (
+        aclosing(_expand(data, limits)) as expanded,
+        _Unpacker(workspace, report) as unpacker,
+    ):
         source = _ByteSource(expanded)
         while (member := await _next_member(source)) is not None:
             name = _member_path(member)
             depth = name.count("/") + 1
             count.add_entry(name, depth)
             count.add_bytes(member.size)
-            await _unpack(workspace, source, member, _join(target, name), report)
+            await unpacker.unpack(source, member, _join(target, name))
     return report
 
 
-async def _unpack(
-    workspace: Workspace,
-    source: _ByteSource,
-    member: tarfile.TarInfo,
-    path: str,
-    report: TreeReport,
-) -> None:
-    if member.type == tarfile.DIRTYPE:
-        await workspace.make_dir(path)
-        report.directories += 1
-        return
-    # Small files go in one piece, which engines do much faster than a stream.
-    small = member.size <= _SMALL_BYTES
-    data = await source.read(member.size) if small else source.chunks(member.size)
-    await workspace.write(path, data, mode=member.mode & 0o777)
-    await source.skip(-member.size % _BLOCK)
-    report.files += 1
-    report.total_bytes += member.size
+class _Unpacker:
+    """Writes members, the small ones many at a time."""
+
+    def __init__(self, workspace: Workspace, report: TreeReport) -> None:
+        self._workspace = workspace
+        self._report = report
+        self._batch = Batch()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        # Members before a hostile one are there; one who gives up waits for nothing.
+        if error is None or isinstance(error, AtollError):
+            await self._flush()
+
+    async def unpack(self, source: _ByteSource, member: tarfile.TarInfo, path: str) -> None:
+        """Take one member, whose data comes next."""
+        mode = member.mode & 0o777
+        if member.type == tarfile.DIRTYPE:
+            await self._add(NewFile(path, None))
+        elif member.size <= SMALL_BYTES:
+            await self._add(NewFile(path, await source.read(member.size), mode))
+        else:
+            await self._flush()
+            info = await self._workspace.write(path, source.chunks(member.size), mode=mode)
+            self._report.files += 1
+            self._report.total_bytes += info.size
+        await source.skip(-member.size % _BLOCK)
+
+    async def _add(self, file: NewFile) -> None:
+        if self._batch.add(file):
+            await self._flush()
+
+    async def _flush(self) -> None:
+        batch, self._batch = self._batch, Batch()
+        await write_batch(self._workspace, batch, self._report)
 
 
 async def _next_member(source: _ByteSource) -> tarfile.TarInfo | None:

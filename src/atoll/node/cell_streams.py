@@ -26,9 +26,9 @@ async def stream_cell(
     async with kernel.turns.take_async():
         try:
             for need in needs:
-                await drive(_only(need), kernel.control)
                 while events:
                     yield events.popleft()
+                await drive(_only(need), kernel.control)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await drive(kernel.give_up(call), kernel.control)

@@ -32,16 +32,22 @@ MAX_PROCESSES = 64
 class Commands:
     """Runs commands in one sandbox.
 
-    `run` works at once. `stream` and `start` need an owner for what goes on meanwhile, so they
-    work inside `async with Commands(sandbox) as commands`; leaving it kills what still runs.
+    `run` works at once. `stream` and `start` need an owner for what goes on meanwhile: either `tasks`, or they
+    work inside `async with Commands(sandbox) as commands`, and leaving it kills what still runs.
     """
 
-    def __init__(self, sandbox: Sandbox, *, max_processes: int = MAX_PROCESSES) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        tasks: TaskGroup | None = None,
+        *,
+        max_processes: int = MAX_PROCESSES,
+    ) -> None:
         self._sandbox = sandbox
         self._max_processes = max_processes
         self._table: dict[ProcessId, BackgroundProcess] = {}
         self._starting = 0
-        self._tasks: TaskGroup | None = None
+        self._tasks = tasks
 
     async def __aenter__(self) -> Self:
         self._tasks = await anyio.create_task_group().__aenter__()

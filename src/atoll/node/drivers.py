@@ -14,6 +14,8 @@ from atoll.node.conversation import Answer, Interrupted, Killed, Needs, Ready
 
 # Gives the line that code asks for with `input()`: from a prompt, and whether it is secret.
 Prompter = Callable[[str, bool], Any]
+# Runs something in the node's event loop and waits for it.
+AtHome = Callable[[Callable[[], Awaitable[None]]], object]
 
 
 class Control:
@@ -50,10 +52,10 @@ async def drive(needs: Needs, control: Control, prompter: Prompter | None = None
 def drive_here(
     needs: Needs,
     control: Control,
-    at_home: Callable[[Callable[[], Awaitable[None]]], None],
+    at_home: AtHome,
     prompter: Prompter | None = None,
 ) -> None:
-    """See to what a conversation needs, in this thread; `at_home` runs something in the node's event loop."""
+    """See to what a conversation needs, in this thread."""
     answer = None
     while True:
         try:

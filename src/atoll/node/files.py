@@ -187,9 +187,13 @@ class Files:
         """
         return await copies.download(self._workspace, path, Path(host_path), self._tree_limits)
 
-    def read_archive(self, path: str = ".") -> AsyncGenerator[bytes, None]:
-        """Yield a file or a tree as a tar archive; links are left out."""
-        return archives.read_archive(self._workspace, path, self._tree_limits)
+    def read_archive(
+        self, path: str = ".", *, report: TreeReport | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield a file or a tree as a tar archive; links, and what cannot be read, are left out and reported."""
+        return archives.read_archive(
+            self._workspace, path, self._tree_limits, report or TreeReport()
+        )
 
     async def write_archive(self, data: AsyncIterable[bytes], path: str = ".") -> TreeReport:
         """Unpack a tar archive, plain or gzip, below `path`.

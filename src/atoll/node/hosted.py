@@ -9,7 +9,7 @@ from socket import socket
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskGroup
 
 from atoll.engines.contract import Engine, Sandbox
 from atoll.errors import NotFound
@@ -19,23 +19,23 @@ from atoll.model.sandbox import SandboxInfo, SandboxSpec
 from atoll.node.cell_streams import stream_cell
 from atoll.node.commands import Commands
 from atoll.node.conversation import Listener
+from atoll.node.drivers import AtHome, drive_here
 from atoll.node.files import Files
 from atoll.node.kernels import Kernel
 from atoll.node.terminals import Terminals
 
 
 class HostedSandbox:
-    """One sandbox of a node; made by `open_hosted`."""
+    """One sandbox of a node."""
 
-    def __init__(self, spec: SandboxSpec, sandbox: Sandbox, commands: Commands) -> None:
+    def __init__(self, spec: SandboxSpec, sandbox: Sandbox, tasks: TaskGroup) -> None:
         self._id = spec.id
         self._spec = spec
         self._sandbox = sandbox
         self._main: Kernel | None = None
         self._kernels: dict[KernelId, Kernel] = {}
         self._opening = anyio.Lock()
-        self._over = anyio.Event()
-        self.commands = commands
+        self.commands = Commands(sandbox, tasks)
         self.files = Files(sandbox.workspace)
         self.terminals = Terminals(sandbox)
 
@@ -93,6 +93,10 @@ class HostedSandbox:
                 await self._forget(self._main)
                 self._main = await self._open()
             return self._main
+
+    def adopt_kernel(self, kernel: Kernel) -> None:
+        """Take the kernel that was opened together with the sandbox."""
+        self._main = self._kernels[kernel.id] = kernel
 
     async def open_kernel(self) -> KernelInfo:
         """Open one more kernel, with variables of its own."""
@@ -175,31 +179,35 @@ class HostedSandbox:
     async def destroy(self) -> None:
         """End the sandbox and all in it; safe to call twice."""
         await self._sandbox.destroy()
-        self._over.set()
-
-    async def wait_destroyed(self) -> None:
-        """Return once `destroy` was called."""
-        await self._over.wait()
 
 
-async def open_hosted(tasks: TaskGroup, engine: Engine, spec: SandboxSpec) -> HostedSandbox:
-    """Make a sandbox whose background work `tasks` owns."""
-    hosted: HostedSandbox = await tasks.start(_own, engine, spec)
+async def open_hosted(engine: Engine, spec: SandboxSpec, tasks: TaskGroup) -> HostedSandbox:
+    """Make a sandbox; what goes on in its background, `tasks` owns."""
+    sandbox = await engine.create(spec)
+    try:
+        hosted = HostedSandbox(spec, sandbox, tasks)
+        if spec.kernel:
+            await hosted.find_kernel()
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await sandbox.destroy()
+        raise
     return hosted
 
 
-async def _own(
-    engine: Engine, spec: SandboxSpec, *, task_status: TaskStatus[HostedSandbox]
-) -> None:
-    """Own what goes on in one sandbox until it is destroyed."""
-    sandbox = await engine.create(spec)
+def open_hosted_here(
+    engine: Engine, spec: SandboxSpec, tasks: TaskGroup, at_home: AtHome
+) -> HostedSandbox:
+    """Make a sandbox in this thread, if the engine has `Feature.CREATE_HERE`."""
+    sandbox = engine.create_here(spec)
     try:
-        async with Commands(sandbox) as commands:
-            hosted = HostedSandbox(spec, sandbox, commands)
-            if spec.kernel:
-                await hosted.find_kernel()
-            task_status.started(hosted)
-            await hosted.wait_destroyed()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await sandbox.destroy()
+        hosted = HostedSandbox(spec, sandbox, tasks)
+        process = sandbox.take_kernel()
+        if process is not None:
+            kernel = Kernel(process)
+            drive_here(kernel.greet(spec.env), kernel.control, at_home)
+            hosted.adopt_kernel(kernel)
+    except BaseException:
+        at_home(sandbox.destroy)
+        raise
+    return hosted

@@ -41,13 +41,17 @@ class Kernel:
             Unsupported: the sandbox's template has no interpreter.
             Unavailable: the kernel ended before it was ready.
         """
-        kernel = cls(await sandbox.fork_kernel())
+        kernel = cls(sandbox.take_kernel() or await sandbox.fork_kernel())
         try:
-            await drive(kernel._conversation.greet(env or {}), kernel.control)
+            await drive(kernel.greet(env or {}), kernel.control)
         except BaseException:
             await kernel.close()
             raise
         return kernel
+
+    def greet(self, env: Mapping[str, str]) -> Needs:
+        """Return the conversation that a kernel begins with."""
+        return self._conversation.greet(env)
 
     @property
     def is_over(self) -> bool:

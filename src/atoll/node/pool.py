@@ -108,7 +108,7 @@ class Pool:
 
     async def _make(self, shelf: _Shelf) -> HostedSandbox:
         spec = replace(shelf.spec, id=new_sandbox_id())
-        return await open_hosted(self._tasks, self._engine, spec)
+        return await open_hosted(self._engine, spec, self._tasks)
 
 
 def configuration(spec: SandboxSpec) -> Hashable:

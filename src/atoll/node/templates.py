@@ -171,7 +171,8 @@ def _compile(folder: Path) -> None:
         folder,
         ddir=INNER_PATH,
         quiet=2,
-        workers=0,
+        # By itself: programs that use Atoll have threads, and must not be forked.
+        workers=1,
         # Neither times nor sources are looked at again: the tree never changes.
         invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
     )

@@ -11,7 +11,7 @@ import anyio
 
 from atoll.model.kernel import Cell
 from atoll.node.conversation import Call, Listener
-from atoll.node.drivers import Control, Prompter, drive, drive_here
+from atoll.node.drivers import AtHome, Control, Prompter, drive, drive_here
 from atoll.node.kernels import Kernel
 
 Action = Callable[[], Awaitable[None]]
@@ -19,7 +19,7 @@ Action = Callable[[], Awaitable[None]]
 
 def run_here(
     kernel: Kernel,
-    at_home: Callable[[Action], None],
+    at_home: AtHome,
     code: str,
     *,
     timeout: float | None = None,

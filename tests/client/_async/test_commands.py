@@ -9,7 +9,7 @@ import pytest
 
 from atoll import AsyncSandbox
 from atoll.errors import CommandFailed, Conflict, InvalidRequest, NotFound, TimedOut
-from atoll.model.process import CommandResult, EndReason
+from atoll.model.process import CommandResult, EndReason, Output
 
 
 async def test_callbacks_get_all_of_it_as_text() -> None:
@@ -56,13 +56,11 @@ async def test_an_error_in_a_callback_comes_out_and_kills_the_command() -> None:
 
 async def test_a_stream_gives_output_and_last_the_result() -> None:
     async with AsyncSandbox() as sandbox:
-        events = []
-        async for event in sandbox.commands.stream("echo a; echo b >&2; exit 2"):
-            events.append(event)
-        *outputs, result = events
+        running = sandbox.commands.stream("echo a; echo b >&2; exit 2")
+        *outputs, result = [event async for event in running]
         assert isinstance(result, CommandResult)
         assert result.exit_code == 2
-        printed = {output.stream: output.data for output in outputs if hasattr(output, "stream")}
+        printed = {each.stream: each.data for each in outputs if isinstance(each, Output)}
         assert printed == {"stdout": b"a\n", "stderr": b"b\n"}
 
 
@@ -142,7 +140,7 @@ async def test_leaving_a_started_command_kills_it() -> None:
 
 async def test_what_cannot_be_meant_is_named() -> None:
     async with AsyncSandbox() as sandbox:
-        with pytest.raises(InvalidRequest, match="int"):
+        with pytest.raises(InvalidRequest, match="list of texts"):
             await sandbox.commands.run(5)  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest, match="cannot be called"):
             await sandbox.commands.run("true", on_stdout="print")  # type: ignore[arg-type]

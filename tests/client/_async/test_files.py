@@ -12,9 +12,7 @@ async def test_a_large_file_comes_in_pieces() -> None:
     async with AsyncSandbox() as sandbox:
         data = b"0123456789" * 300_000
         await sandbox.files.write("large", data)
-        pieces = []
-        async for piece in sandbox.files.stream("large"):
-            pieces.append(piece)
+        pieces = [piece async for piece in sandbox.files.stream("large")]
         assert len(pieces) > 1
         assert b"".join(pieces) == data
         part = b""

@@ -64,9 +64,9 @@ async def test_a_server_inside_is_reached() -> None:
 
 async def test_code_inside_reaches_a_listener_of_ours() -> None:
     async with AsyncSandbox() as sandbox:
+        await sandbox.run_code("import socket")
         with await sandbox.ports.listen(9000) as listener:
             await sandbox.run_code(
-                "import socket\n"
                 "connection = socket.create_connection(('127.0.0.1', 9000))\n"
                 "connection.sendall(b'from inside')\n"
                 "connection.close()"

@@ -10,7 +10,7 @@ import pytest
 
 from atoll import Sandbox
 from atoll.errors import CommandFailed, Conflict, InvalidRequest, NotFound, TimedOut
-from atoll.model.process import CommandResult, EndReason
+from atoll.model.process import CommandResult, EndReason, Output
 
 
 def test_callbacks_get_all_of_it_as_text() -> None:
@@ -57,13 +57,11 @@ def test_an_error_in_a_callback_comes_out_and_kills_the_command() -> None:
 
 def test_a_stream_gives_output_and_last_the_result() -> None:
     with Sandbox() as sandbox:
-        events = []
-        for event in sandbox.commands.stream("echo a; echo b >&2; exit 2"):
-            events.append(event)
-        *outputs, result = events
+        running = sandbox.commands.stream("echo a; echo b >&2; exit 2")
+        *outputs, result = [event for event in running]
         assert isinstance(result, CommandResult)
         assert result.exit_code == 2
-        printed = {output.stream: output.data for output in outputs if hasattr(output, "stream")}
+        printed = {each.stream: each.data for each in outputs if isinstance(each, Output)}
         assert printed == {"stdout": b"a\n", "stderr": b"b\n"}
 
 
@@ -141,7 +139,7 @@ def test_leaving_a_started_command_kills_it() -> None:
 
 def test_what_cannot_be_meant_is_named() -> None:
     with Sandbox() as sandbox:
-        with pytest.raises(InvalidRequest, match="int"):
+        with pytest.raises(InvalidRequest, match="list of texts"):
             sandbox.commands.run(5)  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest, match="cannot be called"):
             sandbox.commands.run("true", on_stdout="print")  # type: ignore[arg-type]

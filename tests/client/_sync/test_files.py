@@ -13,9 +13,7 @@ def test_a_large_file_comes_in_pieces() -> None:
     with Sandbox() as sandbox:
         data = b"0123456789" * 300_000
         sandbox.files.write("large", data)
-        pieces = []
-        for piece in sandbox.files.stream("large"):
-            pieces.append(piece)
+        pieces = [piece for piece in sandbox.files.stream("large")]
         assert len(pieces) > 1
         assert b"".join(pieces) == data
         part = b""

@@ -35,17 +35,13 @@ def test_kernels_have_variables_of_their_own_and_share_files() -> None:
 
 def test_a_stream_gives_everything_in_order_and_last_the_cell() -> None:
     with Sandbox() as sandbox:
-        events = []
-        for event in sandbox.stream_code("print('one')\n6 * 7"):
-            events.append(event)
-        output, result, cell = events
+        running = sandbox.stream_code("print('one')\n6 * 7")
+        output, result, cell = [event for event in running]
         assert isinstance(output, Output) and output.data == b"one\n"
         assert isinstance(result, Bundle) and result.data["text/plain"] == "42"
         assert isinstance(cell, Cell) and cell.ok and cell.stdout == "one\n"
-        events = []
-        for event in sandbox.stream_code("1 / 0"):
-            events.append(event)
-        assert [type(event) for event in events] == [CellError, Cell]
+        kinds = [type(event) for event in sandbox.stream_code("1 / 0")]
+        assert kinds == [CellError, Cell]
 
 
 def test_output_streams_while_the_cell_runs() -> None:

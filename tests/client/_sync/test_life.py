@@ -65,9 +65,9 @@ def test_a_server_inside_is_reached() -> None:
 
 def test_code_inside_reaches_a_listener_of_ours() -> None:
     with Sandbox() as sandbox:
+        sandbox.run_code("import socket")
         with sandbox.ports.listen(9000) as listener:
             sandbox.run_code(
-                "import socket\n"
                 "connection = socket.create_connection(('127.0.0.1', 9000))\n"
                 "connection.sendall(b'from inside')\n"
                 "connection.close()"

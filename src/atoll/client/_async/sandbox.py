@@ -200,10 +200,15 @@ class AsyncSandbox:
         with self._claiming:
             self._over = True
         if self._node is not None and self._claim is not None:
-            await self._node.call(self._claim.destroy)
+            await self._node.end(self._claim)
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        try:
+            await self._open()
+        except BaseException:
+            # Given up half-way: nobody else would destroy what is there by now.
+            await self.destroy()
+            raise
         return self
 
     async def __aexit__(
@@ -219,11 +224,9 @@ class AsyncSandbox:
 
     async def _open(self) -> tuple[AsyncNode, HostedSandbox]:
         node, claim = self._claimed()
-        hosted = self._hosted or claim.take_ready()
-        if hosted is None:
-            hosted = await node.call(claim.open)
-        self._hosted = hosted
-        return node, hosted
+        if self._hosted is None:
+            self._hosted = await node.open(claim)
+        return node, self._hosted
 
     def _claimed(self) -> tuple[AsyncNode, Claim]:
         # Threads may use a new sandbox at the same moment; all have to get the same one.

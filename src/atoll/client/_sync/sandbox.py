@@ -201,10 +201,15 @@ class Sandbox:
         with self._claiming:
             self._over = True
         if self._node is not None and self._claim is not None:
-            self._node.call(self._claim.destroy)
+            self._node.end(self._claim)
 
     def __enter__(self) -> Self:
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            # Given up half-way: nobody else would destroy what is there by now.
+            self.destroy()
+            raise
         return self
 
     def __exit__(
@@ -220,11 +225,9 @@ class Sandbox:
 
     def _open(self) -> tuple[Node, HostedSandbox]:
         node, claim = self._claimed()
-        hosted = self._hosted or claim.take_ready()
-        if hosted is None:
-            hosted = node.call(claim.open)
-        self._hosted = hosted
-        return node, hosted
+        if self._hosted is None:
+            self._hosted = node.open(claim)
+        return node, self._hosted
 
     def _claimed(self) -> tuple[Node, Claim]:
         # Threads may use a new sandbox at the same moment; all have to get the same one.

@@ -99,7 +99,7 @@ class NamespaceEngine:
     @property
     def features(self) -> frozenset[Feature]:
         """What this engine can do on this machine beyond commands and files."""
-        features = {Feature.TERMINALS, Feature.PORTS, Feature.MOUNTS}
+        features = {Feature.TERMINALS, Feature.PORTS, Feature.MOUNTS, Feature.CREATE_HERE}
         if self._settings.trees:
             features.add(Feature.KERNEL_FORK)
         if cgroups.can_freeze():
@@ -115,10 +115,14 @@ class NamespaceEngine:
 
     async def create(self, spec: SandboxSpec) -> NamespaceSandbox:
         """Make a sandbox, attested before it is returned."""
+        return await anyio.to_thread.run_sync(self.create_here, spec)
+
+    def create_here(self, spec: SandboxSpec) -> NamespaceSandbox:
+        """Make a sandbox in this thread."""
         if not isinstance(spec, SandboxSpec):
             raise InvalidRequest(f"an engine makes a SandboxSpec, not {type(spec).__name__}")
         with our_errors():
-            return await anyio.to_thread.run_sync(self._create, spec)
+            return self._create(spec)
 
     async def adopt(self, sandbox_id: SandboxId) -> NamespaceSandbox:
         """Sandboxes of this engine end with the process that made them."""

@@ -153,7 +153,14 @@ class NamespaceSandbox:
                 f"template {self._spec.template!r} has no interpreter to fork kernels from; create the sandbox"
                 " with template='python'"
             )
-        plumbing = self._ready_kernels.pop() if self._ready_kernels else await self._join_kernel()
+        return self._kernel_process(await self._join_kernel())
+
+    def take_kernel(self) -> NamespaceProcess | None:
+        """Return the kernel that was made together with the sandbox, once."""
+        self._check_running()
+        return self._kernel_process(self._ready_kernels.pop()) if self._ready_kernels else None
+
+    def _kernel_process(self, plumbing: Plumbing) -> NamespaceProcess:
         process = NamespaceProcess(KERNEL, plumbing, self)
         self._processes.add(process)
         return process

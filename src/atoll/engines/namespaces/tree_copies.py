@@ -11,9 +11,8 @@ import errno
 import fcntl
 import os
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
@@ -31,11 +30,15 @@ _F_ADD_SEALS, _F_SEAL_SEAL, _F_SEAL_SHRINK, _F_SEAL_GROW = 1033, 1, 2, 4
 _HUNG_UP = (errno.EPIPE, errno.ECONNRESET)
 
 
+Role = Literal["send", "receive"]
+
+
 class Work:
     """Memory with the limits of a copy, where one side reports; it neither grows nor shrinks."""
 
-    def __init__(self, limits: TreeLimits) -> None:
-        bounds = wire.TreeBounds(limits.entries, limits.depth, limits.total_bytes)
+    def __init__(self, limits: TreeLimits, patience_seconds: float) -> None:
+        patience = int(patience_seconds * 1000)
+        bounds = wire.TreeBounds(limits.entries, limits.depth, limits.total_bytes, patience)
         self.memory = os.memfd_create("tree", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.pwrite(self.memory, bytes(wire.TreeWork(limits=bounds)), 0)
         fcntl.fcntl(self.memory, _F_ADD_SEALS, _F_SEAL_SEAL | _F_SEAL_SHRINK | _F_SEAL_GROW)
@@ -55,12 +58,15 @@ class Work:
 
 @asynccontextmanager
 async def copier(
-    role: Literal["send", "receive"], folder: int, pipe: int, work: Work
+    role: Role, folder: int, pipe: int, work: Work
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
     """The host's end of a copy; it does not outlive the block."""
-    start = partial(
-        subprocess.Popen, [_COPIER, role], stdin=folder, stdout=pipe, stderr=work.memory, env={}
-    )
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [_COPIER, role], stdin=folder, stdout=pipe, stderr=work.memory, env={}
+        )
+
     with anyio.CancelScope(shield=True):
         process = await anyio.to_thread.run_sync(start)
     try:

@@ -407,9 +407,14 @@ class TreeRecord(ctypes.Structure):
 
 
 class TreeBounds(ctypes.Structure):
-    """The most that is copied of a tree."""
+    """The most that is copied of a tree, and how long one side waits for the other to go on."""
 
-    _fields_ = [("entries", c_uint64), ("depth", c_uint64), ("total_bytes", c_uint64)]
+    _fields_ = [
+        ("entries", c_uint64),
+        ("depth", c_uint64),
+        ("total_bytes", c_uint64),
+        ("patience_ms", c_uint64),
+    ]
 
 
 class TreeReport(ctypes.Structure):

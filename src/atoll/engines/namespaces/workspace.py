@@ -22,7 +22,7 @@ from atoll.engines.contract import NewFile, check_many
 from atoll.engines.namespaces import batches, channel, transfers
 from atoll.engines.namespaces.file_errors import file_error
 from atoll.engines.namespaces.refusals import our_errors
-from atoll.engines.namespaces.tree_copies import Work, check, copier, summary, wait_for
+from atoll.engines.namespaces.tree_copies import Role, Work, check, copier, summary, wait_for
 from atoll.engines.namespaces.wire import (
     MAX_DEPTH,
     FilesFlag,
@@ -288,14 +288,14 @@ class NamespaceWorkspace:
         if limits.depth > MAX_DEPTH:
             raise Unsupported(f"trees of more than {MAX_DEPTH} folders are copied file by file")
         request = _request(op, path, "", b"", 0, 0)
-        with Work(limits) as host, Work(limits) as inside:
+        with Work(limits, _SECONDS) as host, Work(limits, _SECONDS) as inside:
             with self._owner.call():
                 async with self._own_server() as server:
                     with transfers.Pipe() as pipe:
                         os.set_blocking(pipe.read_end, False)
                         ends = pipe.read_end, pipe.write_end
                         outer, inner = ends if op is FilesOp.SEND_TREE else ends[::-1]
-                        role = "receive" if op is FilesOp.SEND_TREE else "send"
+                        role: Role = "receive" if op is FilesOp.SEND_TREE else "send"
                         await _send(server, request, [inner, inside.memory])
                         async with copier(role, folder, outer, host) as process:
                             pipe.close()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 import pytest
 
-from atoll.engines.contract import Sandbox
+from atoll.engines.contract import MANY_BYTES, MANY_FILES, NewFile, Sandbox
 from atoll.errors import InvalidRequest, LimitExceeded, NotFound
-from atoll.model.file import FileKind
+from atoll.model.file import FileInfo, FileKind
 from atoll.testing.conformance.running import Conformance, read_all, run_line, soon
 
 ODD_NAMES = [
@@ -174,6 +176,91 @@ class FileConformance(Conformance):
         assert await read_all(sandbox, "file") == b"old"
         assert [entry.name for entry in await sandbox.workspace.list()] == ["file"]
 
+    # Many at once
+
+    async def test_many_files_are_written_and_read_at_once(self, sandbox: Sandbox) -> None:
+        contents = {f"d{number % 7}/{number}": b"%d" % number * number for number in range(300)}
+        files = [NewFile(path, data, 0o755) for path, data in contents.items()]
+        await sandbox.workspace.write_many([*files, NewFile("empty/folder", None)])
+        assert await sandbox.workspace.list("empty/folder") == []
+        infos = [await sandbox.workspace.stat(path) for path in contents]
+        assert {info.mode & 0o7777 for info in infos} == {0o755}
+        assert await sandbox.workspace.read_many(infos) == list(contents.values())
+
+    async def test_none_at_once_are_none(self, sandbox: Sandbox) -> None:
+        await sandbox.workspace.write_many([])
+        assert await sandbox.workspace.read_many([]) == []
+
+    async def test_many_files_replace_those_that_are_there(self, sandbox: Sandbox) -> None:
+        await sandbox.workspace.write("d/file", b"old and longer", mode=0o600)
+        files = [NewFile("d", None), NewFile("d/file", b"new"), NewFile("d/file", b"newest")]
+        await sandbox.workspace.write_many(files)
+        assert await read_all(sandbox, "d/file") == b"newest"
+        assert [entry.name for entry in await sandbox.workspace.list("d")] == ["file"]
+
+    async def test_the_first_of_many_that_fails_is_named(self, sandbox: Sandbox) -> None:
+        await sandbox.workspace.write("file", b"")
+        files = [NewFile("a", b"a"), NewFile("file/below", b"b"), NewFile("c", b"c")]
+        with pytest.raises(InvalidRequest, match="file/below"):
+            await sandbox.workspace.write_many(files)
+        assert [entry.name for entry in await sandbox.workspace.list()] == ["a", "file"]
+
+    @pytest.mark.parametrize("path", [".", "..", "../x", "/etc/x", "a//b", "nul\0byte"])
+    async def test_one_refused_path_among_many_writes_none(
+        self, sandbox: Sandbox, path: str
+    ) -> None:
+        with pytest.raises(InvalidRequest):
+            await sandbox.workspace.write_many([NewFile("a", b""), NewFile(path, b"")])
+        with pytest.raises(InvalidRequest):
+            await sandbox.workspace.read_many([_claimed("../x", 1)])
+        assert await sandbox.workspace.list() == []
+
+    async def test_too_many_at_once_are_refused(self, sandbox: Sandbox) -> None:
+        many = [NewFile(f"{number}", b"") for number in range(MANY_FILES + 1)]
+        with pytest.raises(InvalidRequest, match=str(MANY_FILES)):
+            await sandbox.workspace.write_many(many)
+        with pytest.raises(InvalidRequest, match=str(MANY_BYTES)):
+            await sandbox.workspace.write_many([NewFile("large", bytes(MANY_BYTES + 1))])
+        with pytest.raises(InvalidRequest, match=str(MANY_BYTES)):
+            await sandbox.workspace.read_many([_claimed("large", MANY_BYTES + 1)])
+        assert await sandbox.workspace.list() == []
+
+    async def test_what_cannot_be_read_of_many_is_told_in_its_place(self, sandbox: Sandbox) -> None:
+        workspace = sandbox.workspace
+        await workspace.write("long", b"0123456789")
+        await workspace.write("short", b"01")
+        await workspace.make_dir("d")
+        wanted = [_claimed(path, 5) for path in ("long", "missing", "d", "short", "long/below")]
+        long, missing, directory, short, below = await workspace.read_many(wanted)
+        assert (long, short) == (b"01234", b"01")
+        assert isinstance(missing, NotFound)
+        assert isinstance(directory, InvalidRequest)
+        assert isinstance(below, InvalidRequest)
+
+    async def test_a_file_of_the_host_goes_in_and_comes_out(self, sandbox: Sandbox) -> None:
+        data = bytes(range(256)) * 20_000
+        with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as target:
+            source.write(data)
+            source.flush()
+            info = await sandbox.workspace.write_from("d/large", source.fileno(), mode=0o640)
+            assert (info.size, info.mode & 0o7777) == (len(data), 0o640)
+            assert await read_all(sandbox, "d/large") == data
+            copied = await sandbox.workspace.read_into("d/large", target.fileno(), length=5_000_000)
+            assert copied == 5_000_000
+            assert os.pread(target.fileno(), len(data), 0) == data[:5_000_000]
+            with pytest.raises(NotFound):
+                await sandbox.workspace.read_into("missing", target.fileno(), length=1)
+
+    async def test_only_a_regular_file_of_the_host_goes_in(self, sandbox: Sandbox) -> None:
+        reading, writing = os.pipe()
+        try:
+            with soon(), pytest.raises(InvalidRequest):
+                await sandbox.workspace.write_from("file", reading)
+        finally:
+            os.close(reading)
+            os.close(writing)
+        assert await sandbox.workspace.list() == []
+
     # Directories
 
     async def test_a_listing_is_sorted_and_told_in_full(self, sandbox: Sandbox) -> None:
@@ -310,6 +397,10 @@ class FileConformance(Conformance):
             with pytest.raises(InvalidRequest):
                 await call()
         assert await read_all(sandbox, "file") == b"kept"
+
+
+def _claimed(path: str, size: int) -> FileInfo:
+    return FileInfo(path, FileKind.FILE, size, 0o644, 0.0)
 
 
 def _numbers(position: int, length: int) -> list[int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from atoll.engines.contract import Sandbox
+from atoll.engines.contract import NewFile, Sandbox
 from atoll.errors import AtollError, InvalidRequest, NotFound
-from atoll.model.file import FileKind
+from atoll.model.file import FileInfo, FileKind
 from atoll.testing.conformance.running import Conformance, read_all, run_line, soon
 
 # Links that lead out of the workspace, with a file that is there at their end.
@@ -62,10 +62,14 @@ class LinkConformance(Conformance):
             lambda: workspace.remove("out/secret"),
             lambda: workspace.rename("out/secret", "stolen"),
             lambda: workspace.rename("mine", "out/mine"),
+            lambda: workspace.write_many([NewFile("out/new", b"x")]),
+            lambda: workspace.write_many([NewFile("out/new", None)]),
+            lambda: _read_first(sandbox, "out/secret"),
+            lambda: _read_first(sandbox, "file"),
         ):
             with soon(), pytest.raises((InvalidRequest, NotFound)):
                 await call()
-        await workspace.write("file", b"replaced")
+        await workspace.write_many([NewFile("file", b"replaced")])
         await workspace.remove("out", recursive=True)
         outcome = await run_line(sandbox, "cat /tmp/secret; test -e /tmp/new || test -e /tmp/mine")
         assert (outcome.stdout, outcome.code) == (b"secret\n", 1)
@@ -104,6 +108,8 @@ class LinkConformance(Conformance):
         for path in ("fifo", "link"):
             with anyio.fail_after(2), pytest.raises(InvalidRequest):
                 await read_all(sandbox, path)
+            with anyio.fail_after(2), pytest.raises(InvalidRequest):
+                await _read_first(sandbox, path)
         with anyio.fail_after(2):
             await sandbox.workspace.write("fifo", b"now a file")
         assert await read_all(sandbox, "fifo") == b"now a file"
@@ -120,3 +126,10 @@ class LinkConformance(Conformance):
         with soon():
             await sandbox.workspace.remove("d", recursive=True)
         assert await sandbox.workspace.list() == []
+
+
+async def _read_first(sandbox: Sandbox, path: str) -> bytes:
+    content = (await sandbox.workspace.read_many([FileInfo(path, FileKind.FILE, 9, 0, 0)]))[0]
+    if isinstance(content, AtollError):
+        raise content
+    return content

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from atoll.engines.contract import REQUIRED_FEATURES, Engine, Feature, Sandbox
@@ -50,6 +51,20 @@ class SandboxConformance(Conformance):
         finally:
             await sandbox.destroy()
         assert sandbox.info.state is SandboxState.DESTROYED
+
+    async def test_a_thread_that_waits_can_make_one(self, engine: Engine) -> None:
+        if Feature.CREATE_HERE not in engine.features:
+            with pytest.raises(Unsupported):
+                engine.create_here(SandboxSpec())
+            return
+        sandbox = await anyio.to_thread.run_sync(engine.create_here, SandboxSpec())
+        try:
+            assert sandbox.take_kernel() is None
+            assert (await run_line(sandbox, "echo here")).stdout == b"here\n"
+        finally:
+            await sandbox.destroy()
+        with pytest.raises(InvalidRequest, match="no-such-template"):
+            engine.create_here(SandboxSpec(template="no-such-template"))
 
     async def test_an_unknown_template_is_refused(self, engine: Engine) -> None:
         with pytest.raises(InvalidRequest, match="no-such-template"):

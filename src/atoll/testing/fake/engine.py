@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio.lowlevel
 
-from atoll.engines.contract import Check, Feature
+from atoll.engines.contract import REQUIRED_FEATURES, Check, Feature
 from atoll.errors import Conflict, InvalidRequest, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.sandbox import Mount, SandboxSpec, SandboxState
@@ -42,7 +42,7 @@ class FakeEngine:
     @property
     def features(self) -> frozenset[Feature]:
         """What this engine can do."""
-        return frozenset({Feature.TERMINALS, Feature.PORTS, Feature.PAUSE, Feature.MOUNTS})
+        return REQUIRED_FEATURES["fake"]
 
     async def check(self) -> Sequence[Check]:
         """Return what this machine gives the engine: it needs nothing."""
@@ -51,6 +51,10 @@ class FakeEngine:
     async def create(self, spec: SandboxSpec) -> FakeSandbox:
         """Make a sandbox."""
         await anyio.lowlevel.checkpoint()
+        return self.create_here(spec)
+
+    def create_here(self, spec: SandboxSpec) -> FakeSandbox:
+        """Make a sandbox in this thread."""
         if self._closed:
             raise Conflict("the engine is closed; make a new one")
         if spec.template != BASE_TEMPLATE:

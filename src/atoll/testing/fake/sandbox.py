@@ -67,6 +67,9 @@ class FakeSandbox:
         """The sandbox's files."""
         return self._workspace
 
+    def take_kernel(self) -> None:
+        """Return nothing: there are no kernels here."""
+
     async def fork_kernel(self) -> NoReturn:
         """There is no interpreter to fork."""
         with self._call():

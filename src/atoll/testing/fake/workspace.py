@@ -87,8 +87,8 @@ class FakeWorkspace:
     async def write_many(self, files: Sequence[NewFile]) -> None:
         """Write small files and make directories."""
         check_many([_size_of(file) for file in files])
-        for file in files:
-            parse_path(file.path)
+        if "." in [parse_path(file.path) for file in files]:
+            raise InvalidRequest("the workspace itself cannot be written; name a file in it")
         for file in files:
             if file.data is None:
                 await self.make_dir(file.path)

@@ -541,10 +541,12 @@ static long answer_tree(int pipe, int memory, int sending)
     long folder = outcome ? outcome : open_beneath(path, O_RDONLY | O_DIRECTORY);
     if (folder < 0)
         return folder;
+    sys(SYS_umask, 0); /* files get the modes that they have outside */
     if (sending)
-        send_tree((int)folder, pipe, 1, &work.limits, &work.report);
+        send_tree((int)folder, pipe, &work.limits, &work.report);
     else
         receive_tree((int)folder, pipe, 1, &work.limits, &work.report);
+    sys(SYS_umask, 022);
     sys(SYS_close, folder);
     return sys(SYS_pwrite64, memory, &work, sizeof work, 0) == sizeof work ? 0 : -EIO;
 }

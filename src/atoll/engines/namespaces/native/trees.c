@@ -14,10 +14,11 @@
 #include <time.h>
 
 #define MOST_NAME 255
-#define PATIENCE_SECONDS 30
 #define ROOM 262144
 #define LARGE 65536
+#define FLUSHED 65536
 #define TEMPORARY ".atoll-"
+#define NO_REPLACE 1 /* RENAME_NOREPLACE, which freestanding headers lack */
 #define ENTRIES_ROOM 4096
 
 struct directory_entry {
@@ -31,8 +32,9 @@ struct directory_entry {
 enum entry_type { ENTRY_UNKNOWN = 0, ENTRY_DIRECTORY = 4, ENTRY_FILE = 8 };
 
 struct level {
-    int fd;
+    int fd, is_hidden;   /* nobody else sees yet what is made here */
     uint32_t path_bytes; /* of the path without this level */
+    char temporary[32], name[MOST_NAME + 1]; /* until it is left, if the first is set */
     long at, length;
     _Alignas(8) char entries[ENTRIES_ROOM];
 };
@@ -130,6 +132,8 @@ static long enter(struct tree *tree, long fd, const char *name)
     }
     struct level *level = &levels[++tree->depth];
     level->fd = (int)fd;
+    level->is_hidden = 0;
+    level->temporary[0] = 0;
     level->path_bytes = tree->report->path_bytes;
     level->at = level->length = 0;
     tree->level = level;
@@ -137,18 +141,23 @@ static long enter(struct tree *tree, long fd, const char *name)
     return 0;
 }
 
-static void leave_level(struct tree *tree)
+static long leave_level(struct tree *tree)
 {
-    sys(SYS_close, tree->level->fd);
-    tree->report->path_bytes = tree->level->path_bytes;
-    tree->level = &levels[--tree->depth];
+    struct level *level = tree->level, *above = &levels[--tree->depth];
+    long outcome = 0;
+    if (level->temporary[0])
+        outcome = sys(SYS_renameat2, above->fd, level->temporary, above->fd, level->name, NO_REPLACE);
+    sys(SYS_close, level->fd);
+    tree->report->path_bytes = level->path_bytes;
+    tree->level = above;
+    return outcome;
 }
 
 static void begin(struct tree *tree, int folder)
 {
     *tree->report = (struct tree_report){0};
     levels[0].fd = folder;
-    levels[0].at = levels[0].length = 0;
+    levels[0].at = levels[0].length = levels[0].is_hidden = 0;
     tree->level = &levels[0];
 }
 
@@ -166,10 +175,11 @@ static void finish(struct tree *tree, long outcome, const char *name)
 /* --- the pipe --------------------------------------------------------------------------------------- */
 
 /* Whoever is stopped or asleep on the other side is not waited for without end. */
-static long await(int pipe, short events)
+static long await(const struct tree *tree, short events)
 {
-    struct pollfd watched = {.fd = pipe, .events = events};
-    struct timespec patience = {.tv_sec = PATIENCE_SECONDS};
+    struct pollfd watched = {.fd = tree->pipe, .events = events};
+    uint64_t milliseconds = tree->limits->patience_ms;
+    struct timespec patience = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000};
     long ready;
     do
         ready = sys(SYS_ppoll, &watched, 1, &patience, 0, 0);
@@ -180,7 +190,7 @@ static long await(int pipe, short events)
 static long flush(struct tree *tree)
 {
     while (tree->start < tree->end) {
-        long outcome = await(tree->pipe, POLLOUT);
+        long outcome = await(tree, POLLOUT);
         if (outcome)
             return outcome;
         long length = sys(SYS_write, tree->pipe, room + tree->start, tree->end - tree->start);
@@ -205,7 +215,7 @@ static long need(struct tree *tree, uint32_t wanted)
         tree->start = 0;
     }
     while (tree->end - tree->start < wanted) {
-        long outcome = await(tree->pipe, POLLIN);
+        long outcome = await(tree, POLLIN);
         if (outcome)
             return outcome;
         long length = sys(SYS_read, tree->pipe, room + tree->end, ROOM - tree->end);
@@ -224,7 +234,8 @@ static long put_record(struct tree *tree, uint32_t kind, const char *name, uint3
 {
     struct tree_record record = {
         .kind = kind, .mode = mode, .name_bytes = (uint32_t)text_length(name), .data_bytes = data_bytes};
-    if (ROOM - tree->end < sizeof record + record.name_bytes) {
+    /* Not only when it is full: the other side works at the same time. */
+    if (tree->end >= FLUSHED) {
         long outcome = flush(tree);
         if (outcome)
             return outcome;
@@ -270,12 +281,12 @@ static long put_data(struct tree *tree, int fd, uint64_t left)
     return 0;
 }
 
-/* Sends most of a file as the pages that hold it; returns how many bytes are left. */
+/* Sends a large file as the pages that hold it, down to what is missing by now. */
 static long lend_pages(struct tree *tree, int fd, uint64_t *left)
 {
     long outcome = flush(tree);
     while (!outcome && *left) {
-        outcome = await(tree->pipe, POLLOUT);
+        outcome = await(tree, POLLOUT);
         long length = outcome ? outcome : sys(SYS_splice, fd, 0, tree->pipe, 0, *left, 0);
         if (length == 0)
             break;
@@ -287,7 +298,7 @@ static long lend_pages(struct tree *tree, int fd, uint64_t *left)
     return outcome;
 }
 
-static long put_content(struct tree *tree, int fd, const char *name, int lend)
+static long put_content(struct tree *tree, int fd, const char *name)
 {
     struct statx facts;
     long outcome = sys(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &facts);
@@ -299,7 +310,7 @@ static long put_content(struct tree *tree, int fd, const char *name, int lend)
     outcome = count_bytes(tree, left);
     if (!outcome)
         outcome = put_record(tree, TREE_KIND_FILE, name, facts.stx_mode & 0777, left);
-    if (!outcome && lend && left > LARGE)
+    if (!outcome && left > LARGE)
         outcome = lend_pages(tree, fd, &left);
     if (!outcome)
         outcome = put_data(tree, fd, left);
@@ -310,12 +321,12 @@ static long put_content(struct tree *tree, int fd, const char *name, int lend)
     return outcome;
 }
 
-static long put_file(struct tree *tree, const char *name, int lend)
+static long put_file(struct tree *tree, const char *name)
 {
     long fd = sys(SYS_openat, tree->level->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     if (fd < 0)
         return is_unreadable(fd) ? put_skipped(tree, name) : fd;
-    long outcome = put_content(tree, (int)fd, name, lend);
+    long outcome = put_content(tree, (int)fd, name);
     sys(SYS_close, fd);
     return outcome;
 }
@@ -343,7 +354,7 @@ static unsigned char type_of(struct tree *tree, const struct directory_entry *en
     return (facts.stx_mode & S_IFMT) >> 12;
 }
 
-static long put_entry(struct tree *tree, const struct directory_entry *entry, int lend)
+static long put_entry(struct tree *tree, const struct directory_entry *entry)
 {
     if (is_dots(entry->name))
         return 0;
@@ -354,13 +365,13 @@ static long put_entry(struct tree *tree, const struct directory_entry *entry, in
     case ENTRY_DIRECTORY:
         return put_directory(tree, entry->name);
     case ENTRY_FILE:
-        return put_file(tree, entry->name, lend);
+        return put_file(tree, entry->name);
     default:
         return put_skipped(tree, entry->name);
     }
 }
 
-void send_tree(int folder, int pipe, int lend, const struct tree_bounds *limits, struct tree_report *report)
+void send_tree(int folder, int pipe, const struct tree_bounds *limits, struct tree_report *report)
 {
     struct tree tree = {.pipe = pipe, .limits = limits, .report = report};
     const char *name = "";
@@ -371,7 +382,7 @@ void send_tree(int folder, int pipe, int lend, const struct tree_bounds *limits,
             struct directory_entry *entry = (struct directory_entry *)(level->entries + level->at);
             level->at += entry->length;
             name = entry->name;
-            outcome = put_entry(&tree, entry, lend);
+            outcome = put_entry(&tree, entry);
             continue;
         }
         level->at = 0;
@@ -444,7 +455,7 @@ static long take_data(struct tree *tree, int fd, uint64_t left)
             tree->start += (uint32_t)length;
         } else if (left <= LARGE) {
             outcome = need(tree, 1);
-        } else if (!(outcome = await(tree->pipe, POLLIN))) {
+        } else if (!(outcome = await(tree, POLLIN))) {
             length = sys(SYS_splice, tree->pipe, 0, fd, 0, left, 0);
             outcome = length ? length : -ECONNRESET;
             outcome = outcome > 0 || outcome == -EINTR || outcome == -EAGAIN ? 0 : outcome;
@@ -476,6 +487,7 @@ static long replace_file(struct tree *tree, const char *name, const struct tree_
     return outcome;
 }
 
+/* Where nothing is to be replaced, or nobody looks yet. */
 static long make_file(struct tree *tree, const char *name, const struct tree_record *record)
 {
     long fd = sys(SYS_openat, tree->level->fd, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC,
@@ -493,7 +505,7 @@ static long take_file(struct tree *tree, const char *name, const struct tree_rec
 {
     long outcome = count_bytes(tree, record->data_bytes);
     if (!outcome)
-        outcome = (replace ? replace_file : make_file)(tree, name, record);
+        outcome = (replace && !tree->level->is_hidden ? replace_file : make_file)(tree, name, record);
     if (!outcome) {
         tree->report->files++;
         tree->report->total_bytes += record->data_bytes;
@@ -501,13 +513,44 @@ static long take_file(struct tree *tree, const char *name, const struct tree_rec
     return outcome;
 }
 
-static long take_directory(struct tree *tree, const char *name)
+static long open_directory(struct tree *tree, const char *name)
 {
+    return sys(SYS_openat, tree->level->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+}
+
+/* A new directory gets its name when it is left: all that it holds appears at once, and no file needs to be moved. */
+static long make_hidden(struct tree *tree, const char *name)
+{
+    char temporary[32];
+    long outcome = sys(SYS_mkdirat, tree->level->fd, temporary_name(temporary), 0755);
+    if (!outcome)
+        outcome = enter(tree, open_directory(tree, temporary), name);
+    if (outcome)
+        return outcome;
+    tree->level->is_hidden = 1;
+    put_text(tree->level->temporary, temporary);
+    put_text(tree->level->name, name);
+    return 0;
+}
+
+static long make_visible(struct tree *tree, const char *name)
+{
+    int is_hidden = tree->level->is_hidden;
     long outcome = sys(SYS_mkdirat, tree->level->fd, name, 0755);
     if (outcome && outcome != -EEXIST)
         return outcome;
-    long fd = sys(SYS_openat, tree->level->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-    outcome = enter(tree, fd, name);
+    outcome = enter(tree, open_directory(tree, name), name);
+    tree->level->is_hidden = is_hidden;
+    return outcome;
+}
+
+static long take_directory(struct tree *tree, const char *name, int replace)
+{
+    long found = replace && !tree->level->is_hidden ? open_directory(tree, name) : -EEXIST;
+    long outcome = found >= 0         ? enter(tree, found, name)
+                   : found == -ENOENT ? make_hidden(tree, name)
+                   : found == -EEXIST ? make_visible(tree, name)
+                                      : found;
     tree->report->directories += !outcome;
     return outcome;
 }
@@ -519,7 +562,7 @@ static long take_entry(struct tree *tree, const char *name, const struct tree_re
         return outcome;
     switch (record->kind) {
     case TREE_KIND_ENTER:
-        return take_directory(tree, name);
+        return take_directory(tree, name, replace);
     case TREE_KIND_FILE:
         return take_file(tree, name, record, replace);
     case TREE_KIND_SKIPPED:
@@ -544,7 +587,7 @@ void receive_tree(int folder, int pipe, int replace, const struct tree_bounds *l
         if (record.kind != TREE_KIND_LEAVE)
             outcome = take_entry(&tree, name, &record, replace);
         else if (tree.depth)
-            leave_level(&tree);
+            outcome = leave_level(&tree);
         else
             outcome = -EPROTO;
     }

@@ -6,11 +6,11 @@
 #include "wire.h"
 
 /* Writes what lies below `folder` to the pipe; what is no file and no directory or cannot be read is told as left
- * out. With `lend`, large files go as their own pages instead of copies. */
-void send_tree(int folder, int pipe, int lend, const struct tree_bounds *limits, struct tree_report *report);
+ * out. */
+void send_tree(int folder, int pipe, const struct tree_bounds *limits, struct tree_report *report);
 
 /* Makes below `folder` what the pipe tells. With `replace`, a file takes the place of what is there, as a whole;
- * without, what is there is an error. */
+ * without, a file that is there is an error. */
 void receive_tree(int folder, int pipe, int replace, const struct tree_bounds *limits, struct tree_report *report);
 
 /* Gives a file in the making a name that nobody else has. */

@@ -1,0 +1,154 @@
+"""The kernel's end of its channel to the host: messages out, numbered and kept; messages in.
+
+It works on a bare descriptor with functions that were looked up before any cell ran.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import deque
+from os import read as _read
+from os import write as _write
+from typing import Callable
+
+from atoll_guest.frames import MAX_FRAME_BYTES, FrameDecoder
+from atoll_guest.messages import TO_KERNEL, VERSIONS, Message, decode_message, encode_message
+from atoll_guest.own_builtins import use_own_builtins
+
+use_own_builtins(globals())
+
+# What may wait for the host's word that it took note.
+_MOST_KEPT_BYTES = 32 << 20
+# Most messages are short, and memory that was not written to is not copied.
+_SHORT, _LONG = 4096, 1 << 20
+# Room for the rest of a message around its longest part.
+_MOST_TEXT = (MAX_FRAME_BYTES - 65536) // 8
+_HELLO = encode_message({"type": "hello", "versions": list(VERSIONS), "language": "python"})
+
+
+class ChannelClosed(Exception):
+    """The host, or a cell, closed the channel."""
+
+
+class Channel:
+    """Messages over a descriptor. Any thread may send; only the main one receives."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.acks = False
+        self._decoder = FrameDecoder()
+        self._arrived: deque[Message] = deque()
+        self._kept: deque[tuple[int, bytes]] = deque()
+        self._kept_bytes = 0
+        self._unsent: list[bytes] = []
+        self._lock = allocate_lock()
+        self._seq = 0
+
+    @property
+    def has_to_wait(self) -> bool:
+        """Whether so much is kept that the host has to take note before more is sent."""
+        return self.acks and self._kept_bytes > _MOST_KEPT_BYTES
+
+    def hello(self) -> None:
+        """Say which versions this kernel speaks."""
+        self._write(_HELLO)
+
+    def send(self, message: Message, announce: Callable[[int], None] | None = None) -> None:
+        """Number a message, announce the number, and send all that was put off."""
+        with self._lock:
+            self._number(message)
+            if announce is not None:
+                announce(self._seq)
+            self._flush()
+
+    def put_off(self, message: Message) -> None:
+        """Number a message and send it with the next one, which follows soon."""
+        with self._lock:
+            self._number(message)
+
+    def receive(self) -> Message:
+        """Return the next request; raise `ChannelClosed` at the end."""
+        while not self._arrived:
+            self._read()
+        return self._arrived.popleft()
+
+    def receive_if(self, kind: str) -> Message | None:
+        """Read once, which does not wait if there is something; return a message of this kind, if it was there."""
+        self._read()
+        for index, message in enumerate(self._arrived):
+            if message["type"] == kind:
+                del self._arrived[index]
+                return message
+        return None
+
+    def _number(self, message: Message) -> None:
+        frame = _encode_bounded({**message, "seq": self._seq + 1})
+        self._seq += 1
+        self._kept.append((self._seq, frame))
+        self._kept_bytes += len(frame)
+        while self._kept_bytes > _MOST_KEPT_BYTES and not self.acks:
+            self._forget_oldest()
+        self._unsent.append(frame)
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        self._write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            written = _write(self.descriptor, data)
+            while written < len(data):
+                written += _write(self.descriptor, memoryview(data)[written : written + _LONG])
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+
+    def _read(self) -> None:
+        size = _SHORT if self._decoder.is_empty else _LONG
+        try:
+            data = _read(self.descriptor, size)
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+        if not data:
+            raise ChannelClosed("")
+        for frame in self._decoder.feed(data):
+            message = decode_message(frame, TO_KERNEL)
+            self._take_note(message)
+            if message["type"] not in ("ack", "resume"):
+                self._arrived.append(message)
+
+    def _take_note(self, message: Message) -> None:
+        """Forget what the host has; any message may tell."""
+        seen = message.get("seq", message.get("ack"))
+        if type(seen) is int:
+            while self._kept and self._kept[0][0] <= seen:
+                self._forget_oldest()
+        if message["type"] == "resume":
+            for _seq, frame in self._kept:
+                self._write(frame)
+
+    def _forget_oldest(self) -> None:
+        self._kept_bytes -= len(self._kept.popleft()[1])
+
+
+def _encode_bounded(message: Message) -> bytes:
+    """Return the frame; what is too large, or no JSON, is cut or becomes a note that says so."""
+    try:
+        return encode_message(message)
+    except (TypeError, ValueError, RecursionError, MemoryError) as error:
+        note = f"(left out: {type(error).__name__}: {str(error)[:200]})"
+    if "data" in message:
+        return encode_message({**message, "data": _cut_data(message["data"], note), "metadata": {}})
+    if "traceback" in message:
+        value = message["value"][:_MOST_TEXT]
+        return encode_message({**message, "value": value, "traceback": [note]})
+    return encode_message({**message, "content": {"error": note}})
+
+
+def _cut_data(data: Message, note: str) -> Message:
+    """Return what can be told of a value that cannot be sent: its text, or the beginning of that."""
+    text = data.get("text/plain")
+    if not isinstance(text, str):
+        return {"text/plain": note}
+    if len(text) > _MOST_TEXT:
+        return {"text/plain": f"{text[:_MOST_TEXT]}\n(cut: {len(text)} characters in all)"}
+    return {"text/plain": text}
