@@ -24,20 +24,34 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from atoll.model.file import FileInfo
+    from atoll.model.kernel import Bundle, Cell, CellError, KernelInfo
+    from atoll.model.limits import Limits
+    from atoll.model.process import CommandResult, Output
+    from atoll.model.sandbox import SandboxInfo
 
     __version__: str
 
 __all__ = [
     "AsyncSandbox",
     "AtollError",
+    "Bundle",
+    "Cell",
+    "CellError",
     "CommandFailed",
+    "CommandResult",
     "Conflict",
+    "FileInfo",
     "Forbidden",
     "InternalError",
     "InvalidRequest",
+    "KernelInfo",
     "LimitExceeded",
+    "Limits",
     "NotFound",
+    "Output",
     "Sandbox",
+    "SandboxInfo",
     "TimedOut",
     "Unauthorized",
     "Unavailable",
@@ -48,7 +62,16 @@ __all__ = [
 
 _PLACES = {
     "AsyncSandbox": "atoll.client._async.sandbox",
+    "Bundle": "atoll.model.kernel",
+    "Cell": "atoll.model.kernel",
+    "CellError": "atoll.model.kernel",
+    "CommandResult": "atoll.model.process",
+    "FileInfo": "atoll.model.file",
+    "KernelInfo": "atoll.model.kernel",
+    "Limits": "atoll.model.limits",
+    "Output": "atoll.model.process",
     "Sandbox": "atoll.client._sync.sandbox",
+    "SandboxInfo": "atoll.model.sandbox",
 }
 
 

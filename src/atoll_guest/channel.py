@@ -31,11 +31,12 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """Messages over a descriptor. Any thread may send; only the main one receives."""
+    """Messages over a descriptor, all in answer to one `request`. Any thread may send; only the main one receives."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.acks = False
+        self.request = ""
         self._decoder = FrameDecoder()
         self._arrived: deque[Message] = deque()
         self._kept: deque[tuple[int, bytes]] = deque()
@@ -53,13 +54,26 @@ class Channel:
         """Say which versions this kernel speaks."""
         self._write(_HELLO)
 
-    def send(self, message: Message, announce: Callable[[int], None] | None = None) -> None:
-        """Number a message, announce the number, and send all that was put off."""
+    def send(self, message: Message, announce: Callable[[str, int], None] | None = None) -> bool:
+        """Number a message, announce the number, and send all that was put off.
+
+        Return False, and send nothing, if there is no request that it could belong to any more.
+        """
         with self._lock:
+            if not self.request:
+                return False
             self._number(message)
             if announce is not None:
-                announce(self._seq)
+                announce(self.request, self._seq)
             self._flush()
+            return True
+
+    def send_last(self, message: Message) -> None:
+        """Send the last message of a request; no other thread can send one after it."""
+        with self._lock:
+            self._number(message)
+            self._flush()
+            self.request = ""
 
     def put_off(self, message: Message) -> None:
         """Number a message and send it with the next one, which follows soon."""
@@ -82,7 +96,7 @@ class Channel:
         return None
 
     def _number(self, message: Message) -> None:
-        frame = _encode_bounded({**message, "seq": self._seq + 1})
+        frame = _encode_bounded({**message, "id": self.request, "seq": self._seq + 1})
         self._seq += 1
         self._kept.append((self._seq, frame))
         self._kept_bytes += len(frame)

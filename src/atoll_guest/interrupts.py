@@ -30,6 +30,7 @@ class Interrupts:
         self.held = True
         self._pending = False
         self._of_cells: Any = None
+        self._outer: list[bool] = []
         # Kept, because each look-up of a method makes another object.
         self._ours = self._take
 
@@ -45,6 +46,7 @@ class Interrupts:
     def forget(self) -> None:
         """Drop a signal that came when no cell ran."""
         self._pending = False
+        self._outer.clear()
 
     def allow(self) -> None:
         """Let signals through from here on."""
@@ -70,6 +72,7 @@ class Interrupts:
             return
 
     def __enter__(self) -> None:
+        self._outer.append(self.held)
         self.hold()
 
     def __exit__(
@@ -78,4 +81,6 @@ class Interrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.allow()
+        # What an object does when it goes away may be done between cells.
+        if not self._outer.pop():
+            self.allow()

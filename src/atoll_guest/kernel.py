@@ -25,6 +25,7 @@ from atoll_guest.interrupts import Interrupts
 from atoll_guest.messages import Message, mark
 from atoll_guest.own_builtins import use_own_builtins
 from atoll_guest.streams import Streams
+from atoll_guest.tracebacks import plain_traceback, release_memory, safe_text
 
 use_own_builtins(globals())
 
@@ -32,8 +33,6 @@ _CHANNEL_NUMBERS = (200, 24)
 # What the kernel's own work needs after a cell.
 _LEAST_RECURSION = 500
 _FAILED = 70
-_MOST_FRAMES = 20
-_FOLDER = os.path.dirname(__file__)
 
 _get_recursion_limit, _set_recursion_limit = sys.getrecursionlimit, sys.setrecursionlimit
 _poll = select.poll
@@ -49,7 +48,6 @@ class Kernel:
         self._channel = Channel(-1)
         self._pid = 0
         self._main_thread = _thread_id()
-        self._current = ""
         self._cells_recursion_limit = 0
         self._handlers: dict[str, Callable[[Message], None]] = {
             "welcome": self._welcome,
@@ -115,8 +113,9 @@ class Kernel:
     # --- cells -------------------------------------------------------------------------------------------
 
     def _execute(self, message: Message) -> None:
-        self._current = message["id"]
+        self._channel.request = message["id"]
         count = self._executor.count
+        self._lower_recursion_limit()
         error = self._attempt(self._run_cell, message["code"])
         if getpid() != self._pid:
             _end_copy(error)
@@ -125,8 +124,7 @@ class Kernel:
         else:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
             self._report(error)
-        self._send("end", {"status": status, "count": count})
-        self._current = ""
+        self._channel.send_last({"type": "end", "status": status, "count": count})
 
     def _run_cell(self, code: str) -> BaseException | None:
         try:
@@ -139,7 +137,6 @@ class Kernel:
         """Call a function that Ctrl-C may end; return what it does, or the exception that ended it."""
         interrupts = self._interrupts
         interrupts.forget()
-        self._lower_recursion_limit()
         try:
             # Twice, because a signal may come in between.
             try:
@@ -168,12 +165,7 @@ class Kernel:
 
     def _show(self, bundle: tuple[dict[str, Any], dict[str, Any]]) -> None:
         data, metadata = bundle
-        message = {
-            "type": "result",
-            "id": self._current,
-            "data": as_text(data),
-            "metadata": metadata,
-        }
+        message = {"type": "result", "data": as_text(data), "metadata": metadata}
         with self._interrupts:
             self._channel.put_off(message)
 
@@ -189,10 +181,7 @@ class Kernel:
         if not isinstance(traceback, list):
             traceback = plain_traceback(error, value)
         fields = {"name": type(error).__name__, "value": value, "traceback": traceback}
-        self._channel.put_off({"type": "error", "id": self._current, **fields})
-
-    def _send(self, kind: str, fields: Message) -> None:
-        self._channel.send({"type": kind, "id": self._current, **fields})
+        self._channel.put_off({"type": "error", **fields})
 
     # --- displays ------------------------------------------------------------------------------------------
 
@@ -207,43 +196,33 @@ class Kernel:
 
         Between cells, where a thread may still be at work, it is shown as text.
         """
-        if not self._current:
-            self._print(data.get("text/plain", ""))
-            return
-        fields: Message = {"data": as_text(data), "metadata": metadata}
+        message: Message = {"type": "display", "data": as_text(data), "metadata": metadata}
         if transient:
-            fields["transient"] = transient
+            message["transient"] = transient
         if update:
-            fields["update"] = True
-        self._send_here("display", fields)
+            message["update"] = True
+        if not self._send_here(message) and sys.stdout is not None:
+            sys.stdout.write(f"{data.get('text/plain', '')}\n")
 
     def clear(self, wait: bool) -> None:
         """Ask for what was shown so far to be cleared: at once, or with the next that is shown."""
-        if self._current:
-            self._send_here("clear", {"wait": bool(wait)})
+        self._send_here({"type": "clear", "wait": bool(wait)})
 
-    def _send_here(self, kind: str, fields: Message) -> None:
-        """Send a message and mark its place in the output."""
+    def _send_here(self, message: Message) -> bool:
+        """Send a message and mark its place in the output; False if no cell runs."""
         self._check_original("display; it can print")
         self._streams.flush()
-        request_id = self._current
-        message = {"type": kind, "id": request_id, **fields}
-
-        def announce(seq: int) -> None:
-            self._streams.write_out(mark(request_id, seq))
-
         if _thread_id() != self._main_thread:
             # Signals are the main thread's; this one cannot be interrupted.
-            self._channel.send(message, announce)
-            return
+            return self._channel.send(message, self._mark)
         with self._interrupts:
-            self._channel.send(message, announce)
+            is_sent = self._channel.send(message, self._mark)
         while self._channel.has_to_wait:
             self._await("ack")
+        return is_sent
 
-    def _print(self, text: Any) -> None:
-        if sys.stdout is not None:
-            sys.stdout.write(f"{text}\n")
+    def _mark(self, request: str, seq: int) -> None:
+        self._streams.write_out(mark(request, seq))
 
     # --- questions -----------------------------------------------------------------------------------------
 
@@ -257,24 +236,23 @@ class Kernel:
         self._answer(message, lambda ask: {})
 
     def _answer(self, message: Message, find: Callable[[Message], dict[str, Any]]) -> None:
-        self._current = message["id"]
+        self._channel.request = message["id"]
         content = self._attempt(find, message)
         if not isinstance(content, dict):
             content = {"error": f"{type(content).__name__}: {safe_text(content)}"}
-        self._send("reply", {"content": content})
-        self._current = ""
+        self._channel.send_last({"type": "reply", "content": content})
 
     def ask_input(self, prompt: str, password: bool) -> str:
         """Ask the host for a line of input; raise `EOFError` if nobody is there."""
         self._check_original("ask for input")
-        if not self._current or _thread_id() != self._main_thread:
+        if _thread_id() != self._main_thread:
             raise EOFError("only a cell itself can ask for input, not a thread that it started")
         self._streams.flush()
         with self._interrupts:
-            self._send("input_request", {"prompt": prompt, "password": password})
+            self._channel.send({"type": "input_request", "prompt": prompt, "password": password})
         while True:
             answer = self._await("input")
-            if answer is not None and answer["id"] == self._current:
+            if answer is not None and answer["id"] == self._channel.request:
                 break
         if answer.get("eof") is True:
             raise EOFError("nobody is there to answer; give input in the code or in a file")
@@ -318,35 +296,3 @@ def as_text(data: dict[str, Any]) -> dict[str, Any]:
         kind: _base64(value).decode("ascii") if type(value) is bytes else value
         for kind, value in data.items()
     }
-
-
-def plain_traceback(error: BaseException, value: str) -> list[str]:
-    """Return a traceback for when nothing better can be had."""
-    lines = []
-    trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not code.co_filename.startswith(_FOLDER):
-            lines.append(f'  File "{code.co_filename}", line {trace.tb_lineno}, in {code.co_name}')
-        trace = trace.tb_next
-    last = f"{type(error).__name__}: {value}"
-    return ["Traceback (most recent call last):", *lines[-_MOST_FRAMES:], last]
-
-
-def release_memory(error: BaseException) -> None:
-    """Let go of what the functions held that ran out of memory, so that there is some to tell of it."""
-    trace = error.__traceback__
-    while trace is not None:
-        try:
-            trace.tb_frame.clear()
-        except RuntimeError:  # it is still running: one of our own
-            pass
-        trace = trace.tb_next
-
-
-def safe_text(error: BaseException) -> str:
-    """Return an exception's text, or that it has none."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - its own text is what fails
-        return f"<{type(error).__name__} whose text cannot be shown>"

@@ -16,7 +16,9 @@ import os
 import sys
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
+
+from atoll_guest.hot_pages import tell_hot_pages
 
 if TYPE_CHECKING:
     from atoll_guest.kernel import Kernel
@@ -39,17 +41,26 @@ def main() -> None:
     """Warm up, serve, and in each copy be a kernel."""
     hooks = _LateHooks()
     kernel = _make_kernel()
-    sources = _sources_of_chance()
-    serve_interpreter = ctypes.PyDLL(_SPAWN_LIBRARY).serve_interpreter
+    hooks.stop_sorting()
+    be_kernel = partial(_be_kernel, kernel, hooks, sources_of_chance())
+    library = ctypes.PyDLL(_SPAWN_LIBRARY)
+    serve_interpreter = library.serve_interpreter
     after_fork = ctypes.pythonapi.PyOS_AfterFork_Child
     _check_single_thread()
     _settle()
+    tell_hot_pages(library, be_kernel)
     ctypes.pythonapi.PyOS_BeforeFork()
     descriptor = serve_interpreter(CONTROL, FILTER)
     # From here on this is a kernel, in a sandbox.
     after_fork()
+    be_kernel(descriptor)
+
+
+def _be_kernel(
+    kernel: Kernel, hooks: _LateHooks, renewals: Sequence[Callable[[], Any]], descriptor: int
+) -> None:
     hooks.are_wanted = True
-    for renew in sources:
+    for renew in renewals:
         renew()
     kernel.serve(descriptor)
 
@@ -66,9 +77,13 @@ class _LateHooks:
         self._register = os.register_at_fork
         os.register_at_fork = self._sort  # type: ignore[assignment]
 
+    def stop_sorting(self) -> None:
+        """Let others have `register_at_fork` as it was."""
+        os.register_at_fork = self._register
+
     def _sort(self, **hooks: Callable[[], Any]) -> None:
         for when, hook in hooks.items():
-            is_late = hook.__module__ in ("threading", "logging")
+            is_late = getattr(hook, "__module__", "") in ("threading", "logging")
             self._register(**{when: partial(self._call, hook) if is_late else hook})
 
     def _call(self, hook: Callable[[], Any]) -> None:
@@ -114,7 +129,7 @@ def _rehearse(kernel: Kernel) -> None:
         kernel.attach(guest.fileno())
         for _ in range(_ROUNDS):
             for code in _WARM_UP:
-                request = {"type": "execute", "id": "", "code": code, "silent": False}
+                request = {"type": "execute", "id": "rehearsal", "code": code, "silent": False}
                 host.sendall(encode_message(request))
                 kernel.serve_one()
                 host.recv(1 << 20)
@@ -146,11 +161,11 @@ def _settle() -> None:
             at += _LARGE_PAGE
 
 
-def _sources_of_chance() -> list[Callable[[], Any]]:
+def sources_of_chance() -> list[Callable[[], Any]]:
     """Return what to do in each copy, so that it is unlike its siblings.
 
     Python's `random` sees to itself, and `secrets` and `uuid4` ask the kernel each time. The seed of `hash()` cannot
-    be changed any more: it is one for all kernels of a zygote, another with each zygote.
+    be changed any more: it is one for all kernels of a zygote, and another with each zygote.
     """
     renewals: list[Callable[[], Any]] = []
     if "_ssl" in sys.modules:
@@ -162,5 +177,6 @@ def _sources_of_chance() -> list[Callable[[], Any]]:
     if "tempfile" in sys.modules:
         sys.modules["tempfile"].__dict__["_name_sequence"] = None
     if "uuid" in sys.modules:
+        # The C library behind `uuid1` keeps a node number from its first use on: nothing may use it before the fork.
         sys.modules["uuid"].__dict__.update(_node=None, _last_timestamp=None)
     return renewals

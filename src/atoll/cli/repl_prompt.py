@@ -18,7 +18,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.python import PythonLexer
 
 from atoll import AsyncSandbox
-from atoll.cli.messages import notice
+from atoll.cli.messages import notice, printable
 from atoll.cli.repl_cells import CellReader
 from atoll.errors import AtollError
 
@@ -47,6 +47,14 @@ class Prompt:
             return await self._session.prompt_async(f"In [{number}]: ", handle_sigint=False)
         except KeyboardInterrupt:
             return ""
+        except EOFError:
+            return None
+
+    async def ask(self, text: str, *, is_secret: bool) -> str | None:
+        """Return the line that code inside asks for; None at the end, as with Ctrl-D."""
+        question: PromptSession[str] = PromptSession(is_password=is_secret)
+        try:
+            return await question.prompt_async(printable(text), handle_sigint=False)
         except EOFError:
             return None
 
@@ -104,6 +112,8 @@ def _make_bindings(reader: CellReader) -> KeyBindings:
         if buffer.document.text_after_cursor.strip():
             buffer.newline()
         elif reader.is_whole(text):
+            # Without the empty line that ended a block.
+            buffer.document = Document(text.rstrip())
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n" + " " * reader.indent(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import termios
@@ -42,33 +43,40 @@ class Screen:
         text = str(bundle.data.get("text/plain", ""))
         if self._is_terminal and bundle.is_main:
             text = f"Out[{number}]: " + ("\n" if "\n" in text else "") + text
-        self._end_line()
+        self.end_line()
         self._write(sys.stdout, text + "\n")
 
     def show_error(self, error: CellError) -> None:
         """Show the exception that ended a cell."""
-        self._end_line()
+        self.end_line()
         self._write(sys.stderr, "\n".join(error.traceback) + "\n")
 
     def end_cell(self) -> None:
         """Leave the screen fit for the next prompt."""
         if not self._is_terminal:
             return
-        self._end_line()
+        self.end_line()
         if self._disturbed:
             self._write(sys.stdout, _CALM)
             self._disturbed = False
         self._write(sys.stdout, "\n")
 
-    def _end_line(self) -> None:
+    def end_line(self) -> None:
+        """Begin a new line unless the last one has ended."""
         if not self._at_line_start and self._is_terminal:
             self._write(sys.stdout, "\n")
 
     def _write(self, stream: IO[str], text: str) -> None:
         if not text:
             return
-        stream.write(text)
-        stream.flush()
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # The window is gone, and a signal tells so.
+            return
         self._at_line_start = text.endswith("\n")
         self._disturbed = self._disturbed or any(control in text for control in _CONTROLS)
 

@@ -20,6 +20,9 @@ from atoll.cli.sandboxes import run_until_stopped, tell_skipped, tell_weak_limit
 from atoll.cli.streams import STDIN, STDOUT, read_stdin
 from atoll.client.embedded import close_nodes
 from atoll.client.places import data_directory
+from atoll.errors import Conflict
+from atoll.model.kernel import Cell
+from atoll.model.sandbox import SandboxState
 
 if TYPE_CHECKING:
     from atoll.cli.repl_prompt import Prompt
@@ -46,8 +49,8 @@ async def _talk(wish: Wish) -> int:
 
     async with _open_sandbox(wish) as sandbox:
         print(_WELCOME)
-        session = Session(sandbox, Screen(is_terminal=True))
         prompt = Prompt(sandbox, data_directory() / "repl_history")
+        session = Session(sandbox, Screen(is_terminal=True), prompt)
         with kept_terminal(), anyio.open_signal_receiver(signal.SIGINT) as presses:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(session.attend_interrupts, presses)
@@ -104,32 +107,53 @@ async def _open_sandbox(wish: Wish) -> AsyncIterator[AsyncSandbox]:
 class Session:
     """One live interpreter, and the number of the cell that comes next."""
 
-    def __init__(self, sandbox: AsyncSandbox, screen: Screen) -> None:
+    def __init__(self, sandbox: AsyncSandbox, screen: Screen, prompt: Prompt | None = None) -> None:
         self._sandbox = sandbox
         self._screen = screen
+        self._prompt = prompt
         self._running = False
         self._presses = 0
         self.number = 1
 
     async def run(self, code: str) -> None:
         """Run a cell and show what it gives while it runs."""
-        screen = self._screen
         self._running, self._presses = True, 0
         try:
-            cell = await self._sandbox.run_code(
-                code,
-                on_stdout=screen.show_stdout,
-                on_stderr=screen.show_stderr,
-                on_result=lambda bundle: screen.show_result(bundle, self.number),
-                on_error=screen.show_error,
-            )
+            cell = await self._execute(code)
+        except Conflict as error:
+            # The session may have ended while the cell waited for it; without a sandbox there is no going on.
+            if (await self._sandbox.info()).state is not SandboxState.RUNNING:
+                raise
+            notice(error.message)
+            return
         finally:
             self._running = False
-        screen.end_cell()
+            self._screen.end_cell()
         self.number = cell.count + 1
         if cell.death:
             notice(f"{cell.death}; variables are gone, files are there")
             self.number = 1
+
+    async def _execute(self, code: str) -> Cell:
+        screen = self._screen
+        return await self._sandbox.run_code(
+            code,
+            on_stdout=screen.show_stdout,
+            on_stderr=screen.show_stderr,
+            on_result=lambda bundle: screen.show_result(bundle, self.number),
+            on_error=screen.show_error,
+            on_input=self._answer,
+        )
+
+    async def _answer(self, text: str, is_secret: bool) -> str | None:
+        if self._prompt is None:
+            return None  # a pipe holds code, not answers
+        self._screen.end_line()
+        try:
+            return await self._prompt.ask(text, is_secret=is_secret)
+        except KeyboardInterrupt:
+            await self._sandbox.interrupt()
+            return None
 
     async def attend_interrupts(self, presses: AsyncIterator[signal.Signals]) -> None:
         """Hand Ctrl-C on to the cell that runs; the last resort is a new session."""

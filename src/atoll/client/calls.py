@@ -18,6 +18,8 @@ from atoll.model.template import PYTHON_TEMPLATE
 TextCallback = Callable[[str], object]
 ResultCallback = Callable[[Bundle], object]
 ErrorCallback = Callable[[CellError], object]
+# Of an event loop's own it may also be a coroutine function.
+InputCallback = Callable[[str, bool], Any]
 
 LANGUAGES = ("python",)
 

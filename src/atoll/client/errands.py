@@ -6,8 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from threading import Lock
 from typing import TypeVar
 
-import anyio
-
 from atoll.client.embedded import EmbeddedNode, HostedSandbox, nodes_here
 from atoll.errors import Conflict, NotFound
 from atoll.model.sandbox import SandboxInfo, SandboxSpec

@@ -395,9 +395,10 @@ class Workspace(Protocol):
         ...
 
     async def copy_out(self, path: str, folder: int, limits: TreeLimits) -> TreeReport:
-        """Copy what a directory holds into an open directory of the host; links in it are left out.
+        """Copy what a directory holds into an open directory of the host.
 
-        Only new files are made there, and no name from inside leads out of it.
+        Links in it are left out, and so is what a mode keeps its owner out of. Only new files are made
+        there, and no name from inside leads out of it.
 
         Raises:
             Unsupported: this engine has no way of its own; copy file by file.

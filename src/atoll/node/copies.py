@@ -29,8 +29,8 @@ from atoll.node.host_trees import (
     HostWriter,
     LargeFile,
     check_regular,
-    open_file,
-    open_top,
+    open_made,
+    open_named,
 )
 from atoll.node.task_groups import single_errors
 from atoll.node.trees import (
@@ -51,25 +51,22 @@ async def upload(
     workspace: Workspace, host_path: Path, path: str, limits: TreeLimits
 ) -> TreeReport:
     """Copy a file, or what is in a directory, from the host to `path`; links in it are skipped."""
-    report, count = TreeReport(), TreeCount(limits)
     target = parse_path(path)
     with _host_errors(host_path):
-        found = await anyio.to_thread.run_sync(os.stat, host_path)
-        if stat.S_ISDIR(found.st_mode):
-            return await _upload_tree(workspace, host_path, target, limits)
-        else:
-            count.add_bytes(found.st_size)
-            async with _descriptor(open_file, host_path) as fd:
-                await _put_file(workspace, target, fd, report)
-    return report
+        async with _descriptor(open_named, host_path) as fd:
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                return await _upload_tree(workspace, fd, host_path, target, limits)
+            report = TreeReport()
+            TreeCount(limits).add_bytes(os.fstat(fd).st_size)
+            await _put_file(workspace, target, fd, report)
+            return report
 
 
 async def _upload_tree(
-    workspace: Workspace, top: Path, target: str, limits: TreeLimits
+    workspace: Workspace, folder: int, top: Path, target: str, limits: TreeLimits
 ) -> TreeReport:
     try:
-        async with _descriptor(open_top, top) as folder:
-            return await workspace.copy_in(folder, target, limits)
+        return await workspace.copy_in(folder, target, limits)
     except Unsupported:
         report = TreeReport()
         await workspace.make_dir(target)
@@ -114,7 +111,6 @@ async def download(
     report = TreeReport()
     with _host_errors(host_path):
         if info.kind is FileKind.DIRECTORY:
-            await anyio.to_thread.run_sync(lambda: host_path.mkdir(exist_ok=True))
             return await _download_tree(workspace, start, host_path, limits)
         elif info.kind is FileKind.FILE:
             TreeCount(limits).add_bytes(info.size)
@@ -129,7 +125,7 @@ async def _download_tree(
     workspace: Workspace, start: str, top: Path, limits: TreeLimits
 ) -> TreeReport:
     try:
-        async with _descriptor(open_top, top) as folder:
+        async with _descriptor(open_made, top) as folder:
             return await workspace.copy_out(start, folder, limits)
     except Unsupported:
         report = TreeReport()
@@ -227,12 +223,11 @@ def _host_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, AtollError):
             raise
-        shown = f"{os.fspath(path)!r} on the host: {error.strerror}"
-        if error.errno == errno.ENOENT:
-            raise NotFound(shown) from error
+        name = os.fsdecode(error.filename or "")
         if error.errno == errno.EEXIST:
-            name = os.fsdecode(error.filename or "")
             raise Conflict(
                 f"{name!r} exists already in {os.fspath(path)!r}; choose an empty place"
             ) from error
-        raise InvalidRequest(shown) from error
+        below = f" at {name!r}" if name and name != os.fspath(path) else ""
+        shown = f"{os.fspath(path)!r} on the host{below}: {error.strerror}"
+        raise (NotFound if error.errno == errno.ENOENT else InvalidRequest)(shown) from error

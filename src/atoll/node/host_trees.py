@@ -92,9 +92,15 @@ class HostReader:
             os.close(fd)
 
 
-def open_file(path: Path) -> int:
-    """Return a descriptor of a file that the caller names himself: it may be a link."""
+def open_named(path: Path) -> int:
+    """Return a descriptor of what the caller names himself: it may be a link."""
     return os.open(path, _READ)
+
+
+def open_made(top: Path) -> int:
+    """Return a descriptor of a directory that is made unless it is there."""
+    top.mkdir(exist_ok=True)
+    return _open_folder(top, ())
 
 
 def check_regular(fd: int, path: str) -> os.stat_result:
@@ -181,13 +187,9 @@ def _check_name(name: str, path: str) -> None:
         raise InternalError(f"the engine listed an entry named {path!r}")
 
 
-def open_top(top: Path) -> int:
-    """Return a descriptor of a directory that the caller names himself: it may be a link."""
-    return os.open(top, _FOLDER & ~os.O_NOFOLLOW)
-
-
 def _open_folder(top: Path, parts: tuple[str, ...]) -> int:
-    fd = open_top(top)
+    # The top is the caller's own word and may be a link; what is below never is.
+    fd = os.open(top, _FOLDER & ~os.O_NOFOLLOW)
     for part in parts:
         above, fd = fd, -1
         try:

@@ -17,8 +17,10 @@ from atoll.client.calls import (
     CellListener,
     Completions,
     ErrorCallback,
+    InputCallback,
     ResultCallback,
     TextCallback,
+    check_callback,
     check_language,
     make_completions,
     make_inspection,
@@ -128,16 +130,21 @@ class Sandbox:
         on_stderr: TextCallback | None = None,
         on_result: ResultCallback | None = None,
         on_error: ErrorCallback | None = None,
+        on_input: InputCallback | None = None,
     ) -> Cell:
         """Run code in the session, which keeps its variables; the last expression is the result.
 
-        An exception in the code is a result, see `Cell.error`; so is a timeout.
+        An exception in the code is a result, see `Cell.error`; so is a timeout. `on_input` answers `input()`: it gets
+        the prompt and whether the answer is secret. Without it, or if it returns None, the code gets `EOFError`.
         """
         check_language(language)
+        check_callback(on_input)
         listener = CellListener(on_stdout, on_stderr, on_result, on_error)
         node, hosted = self._open()
         heard = listener if listener.is_wanted else None
-        return node.run_cell(hosted, code, kernel, timeout=timeout, listener=heard)
+        return node.run_cell(
+            hosted, code, kernel, timeout=timeout, listener=heard, prompter=on_input
+        )
 
     def stream_code(
         self,

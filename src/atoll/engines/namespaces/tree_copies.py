@@ -10,24 +10,24 @@ import ctypes
 import errno
 import fcntl
 import os
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, Self
 
 import anyio
-import anyio.to_thread
 
 from atoll.engines.namespaces import wire
 from atoll.engines.namespaces.file_errors import file_error
+from atoll.engines.namespaces.transfers import Pipe
 from atoll.errors import LimitExceeded, Unavailable
 from atoll.model.tree import TreeLimits, TreeReport
 
 _COPIER = Path(__file__).with_name("native") / "bin" / "copier"
 _F_ADD_SEALS, _F_SEAL_SEAL, _F_SEAL_SHRINK, _F_SEAL_GROW = 1033, 1, 2, 4
-# What one side hears when the other has stopped, which knows why.
-_HUNG_UP = (errno.EPIPE, errno.ECONNRESET)
+# What the host's side tells when the other one has stopped, which may know why, or talks nonsense.
+_OTHERS_FAULT = (errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.EPROTO)
 
 
 Role = Literal["send", "receive"]
@@ -40,7 +40,9 @@ class Work:
         patience = int(patience_seconds * 1000)
         bounds = wire.TreeBounds(limits.entries, limits.depth, limits.total_bytes, patience)
         self.memory = os.memfd_create("tree", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.pwrite(self.memory, bytes(wire.TreeWork(limits=bounds)), 0)
+        # Whoever dies has not reported success.
+        nothing = wire.TreeReport(error=errno.ECANCELED)
+        os.pwrite(self.memory, bytes(wire.TreeWork(bounds, nothing)), 0)
         fcntl.fcntl(self.memory, _F_ADD_SEALS, _F_SEAL_SEAL | _F_SEAL_SHRINK | _F_SEAL_GROW)
 
     def __enter__(self) -> Self:
@@ -56,35 +58,44 @@ class Work:
         return report
 
 
-@asynccontextmanager
-async def copier(
-    role: Role, folder: int, pipe: int, work: Work
-) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """The host's end of a copy; it does not outlive the block."""
+async def run_copier(
+    role: Role, folder: int, work: Work, give: Callable[[int], Awaitable[None]]
+) -> None:
+    """Let the copier do its part; `give` hands the other end of its pipe to the other side."""
+    with Pipe() as pipe:
+        os.set_blocking(pipe.read_end, False)
+        ends = pipe.read_end, pipe.write_end
+        outer, inner = ends if role == "receive" else ends[::-1]
+        await give(inner)
+        with _copier(role, folder, outer, work.memory) as pidfd:
+            pipe.close()
+            await anyio.wait_readable(pidfd)
 
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [_COPIER, role], stdin=folder, stdout=pipe, stderr=work.memory, env={}
-        )
 
-    with anyio.CancelScope(shield=True):
-        process = await anyio.to_thread.run_sync(start)
+@contextmanager
+def _copier(role: Role, *descriptors: int) -> Iterator[int]:
+    """The host's end of a copy, which does not outlive the block; yields a descriptor of the process."""
+    pid = _start(role, descriptors)
+    pidfd = os.pidfd_open(pid)
     try:
-        yield process
+        yield pidfd
     finally:
-        process.kill()
-        process.wait()
-
-
-async def wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Return when a process has ended."""
-    pidfd = os.pidfd_open(process.pid)
-    try:
-        await anyio.wait_readable(pidfd)
-    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)
-    if process.wait() != 0:
-        raise Unavailable("the copier ended before its work was done; try again")
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def _start(role: Role, descriptors: Sequence[int]) -> int:
+    with ExitStack() as copies:
+        actions = []
+        for number, descriptor in enumerate(descriptors):
+            # Away from 0, 1 and 2, which it may be itself where the program has closed its own.
+            copy = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, len(descriptors))
+            copies.callback(os.close, copy)
+            actions.append((os.POSIX_SPAWN_DUP2, copy, number))
+        return os.posix_spawn(_COPIER, [os.fspath(_COPIER), role], {}, file_actions=actions)
 
 
 def check(
@@ -98,14 +109,16 @@ def check(
     for report in (host, inside):
         if report.limit:
             raise _limit_error(report, limits)
-    if host.error and host.error not in _HUNG_UP:
+    if host.error == errno.ECANCELED:
+        raise Unavailable(f"the copier ended before {path!r} was copied; try again")
+    if host.error and host.error not in _OTHERS_FAULT:
         raise OSError(host.error, os.strerror(host.error), _text(host.path))
     if refused:
         raise file_error(refused, path)
-    if inside.error:
+    if inside.error and inside.error != errno.ECANCELED:
         raise file_error(inside.error, _join(path, _text(inside.path)))
-    if host.error:
-        raise Unavailable(f"the sandbox stopped copying {path!r}; try again")
+    if host.error or inside.error:
+        raise Unavailable(f"the sandbox stopped in the midst of copying {path!r}; try again")
 
 
 def _limit_error(report: wire.TreeReport, limits: TreeLimits) -> LimitExceeded:

@@ -22,7 +22,7 @@ from atoll.engines.contract import NewFile, check_many
 from atoll.engines.namespaces import batches, channel, transfers
 from atoll.engines.namespaces.file_errors import file_error
 from atoll.engines.namespaces.refusals import our_errors
-from atoll.engines.namespaces.tree_copies import Role, Work, check, copier, summary, wait_for
+from atoll.engines.namespaces.tree_copies import Role, Work, check, run_copier, summary
 from atoll.engines.namespaces.wire import (
     MAX_DEPTH,
     FilesFlag,
@@ -287,19 +287,13 @@ class NamespaceWorkspace:
     ) -> TreeReport:
         if limits.depth > MAX_DEPTH:
             raise Unsupported(f"trees of more than {MAX_DEPTH} folders are copied file by file")
+        role: Role = "receive" if op is FilesOp.SEND_TREE else "send"
         request = _request(op, path, "", b"", 0, 0)
         with Work(limits, _SECONDS) as host, Work(limits, _SECONDS) as inside:
             with self._owner.call():
                 async with self._own_server() as server:
-                    with transfers.Pipe() as pipe:
-                        os.set_blocking(pipe.read_end, False)
-                        ends = pipe.read_end, pipe.write_end
-                        outer, inner = ends if op is FilesOp.SEND_TREE else ends[::-1]
-                        role: Role = "receive" if op is FilesOp.SEND_TREE else "send"
-                        await _send(server, request, [inner, inside.memory])
-                        async with copier(role, folder, outer, host) as process:
-                            pipe.close()
-                            await wait_for(process)
+                    ask = partial(_send_with, server, request, inside.memory)
+                    await run_copier(role, folder, host, ask)
                     with anyio.fail_after(_SECONDS):
                         reply, fds = await _receive(server)
             channel.close_all(fds)
@@ -350,6 +344,10 @@ async def _send(server: socket.socket, message: bytes, fds: Sequence[int]) -> No
             await anyio.wait_writable(server)
         except ConnectionError:
             return  # Why, it may have said: that or the end is what is received next.
+
+
+async def _send_with(server: socket.socket, request: bytes, memory: int, pipe: int) -> None:
+    await _send(server, request, [pipe, memory])
 
 
 async def _receive(server: socket.socket) -> tuple[FilesReply, list[int]]:

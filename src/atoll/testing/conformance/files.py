@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import anyio
 import pytest
 
 from atoll.engines.contract import MANY_BYTES, MANY_FILES, NewFile, Sandbox
-from atoll.errors import InvalidRequest, LimitExceeded, NotFound
+from atoll.errors import InvalidRequest, LimitExceeded, NotFound, Unsupported
 from atoll.model.file import FileInfo, FileKind
+from atoll.model.tree import TreeLimits
 from atoll.testing.conformance.running import Conformance, read_all, run_line, soon
 
 ODD_NAMES = [
@@ -261,6 +264,37 @@ class FileConformance(Conformance):
             os.close(writing)
         assert await sandbox.workspace.list() == []
 
+    async def test_a_tree_of_the_host_goes_in_and_comes_out(
+        self, sandbox: Sandbox, tmp_path: Path
+    ) -> None:
+        source, target = tmp_path / "source", tmp_path / "target"
+        (source / "d/empty").mkdir(parents=True)
+        (source / "d/file").write_bytes(b"content")
+        (source / "large").write_bytes(bytes(range(256)) * 1000)
+        (source / "link").symlink_to("large")
+        target.mkdir()
+        with _opened(source) as folder:
+            try:
+                report = await sandbox.workspace.copy_in(folder, "in", TreeLimits())
+            except Unsupported:
+                return  # it is copied file by file
+        assert (report.files, report.directories, report.total_bytes) == (2, 2, 256_007)
+        assert report.skipped_paths == ["in/link"]
+        assert await read_all(sandbox, "in/d/file") == b"content"
+        with _opened(target) as folder:
+            report = await sandbox.workspace.copy_out("in", folder, TreeLimits())
+            assert (report.files, report.directories, report.skipped) == (2, 2, 0)
+            with pytest.raises(FileExistsError):
+                await sandbox.workspace.copy_out("in", folder, TreeLimits())
+            with pytest.raises(LimitExceeded):
+                await sandbox.workspace.copy_out("in", folder, TreeLimits(entries=3))
+            with pytest.raises(NotFound):
+                await sandbox.workspace.copy_out("missing", folder, TreeLimits())
+            with pytest.raises(InvalidRequest):
+                await sandbox.workspace.copy_out("../x", folder, TreeLimits())
+        assert (target / "large").read_bytes() == bytes(range(256)) * 1000
+        assert sorted(path.name for path in target.rglob("*")) == ["d", "empty", "file", "large"]
+
     # Directories
 
     async def test_a_listing_is_sorted_and_told_in_full(self, sandbox: Sandbox) -> None:
@@ -397,6 +431,15 @@ class FileConformance(Conformance):
             with pytest.raises(InvalidRequest):
                 await call()
         assert await read_all(sandbox, "file") == b"kept"
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _claimed(path: str, size: int) -> FileInfo:

@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 HOST_SOURCES = ("keeper.c", "jail.c", "spawn.c")
 LIBRARY_SOURCES = ("spawn.c",)
 COPIER_SOURCES = ("copier.c", "trees.c")
-GUEST_SOURCES = ("init.c", "supervisor.c", "files.c", "trees.c")
+GUEST_SOURCES = ("init.c", "supervisor.c", "files.c", "batches.c", "trees.c")
 
 _WARNINGS = ("-Wall", "-Wextra", "-Werror", "-std=gnu11")
 _HOST_FLAGS = (

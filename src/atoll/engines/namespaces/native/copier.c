@@ -16,7 +16,7 @@ int main(int count, char **arguments)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     if (arguments[1][0] == 's')
-        send_tree(FOLDER, PIPE, &work.limits, &work.report);
+        send_tree(FOLDER, PIPE, 0, &work.limits, &work.report);
     else
         receive_tree(FOLDER, PIPE, 0, &work.limits, &work.report);
     return pwrite(WORK, &work, sizeof work, 0) != sizeof work;

@@ -7,19 +7,16 @@
 #include <linux/openat2.h>
 #include <linux/stat.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include "files.h"
 #include "guest.h"
 #include "trees.h"
 
-void *memcpy(void *restrict target, const void *restrict source, size_t count);
-
 #define MOST_DATA 65536
 #define MOST_SPLICED (1 << 20)
-#define MOST_PATH 4200
 #define REMOVE_SECONDS 20
 
 static union {
@@ -29,7 +26,7 @@ static union {
 static char path[MOST_PATH], target[MOST_PATH];
 static int root;
 
-static long open_beneath(const char *name, uint64_t flags)
+long open_beneath(const char *name, uint64_t flags)
 {
     struct open_how how = {.flags = flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
@@ -42,8 +39,7 @@ static long open_beneath(const char *name, uint64_t flags)
     return fd;
 }
 
-/* Splits at the last slash; returns the leaf and leaves the directory in `name`, "." if there is none. */
-static char *split(char *name)
+char *split(char *name)
 {
     char *slash = 0;
     for (char *at = name; *at; at++)
@@ -67,8 +63,7 @@ static long make_directory_at(char *name)
     return outcome == -EEXIST ? 0 : outcome;
 }
 
-/* Makes `name` and its parents as directories. */
-static long make_directories(char *name)
+long make_directories(char *name)
 {
     long fd = open_beneath(name, O_PATH | O_DIRECTORY);
     if (fd != -ENOENT) {
@@ -127,9 +122,9 @@ static long answer_stat(struct files_reply *reply)
     return outcome;
 }
 
-static long answer_open(struct files_reply *reply, int *fd)
+long open_regular(const char *name, struct files_reply *reply, int *fd)
 {
-    long opened = open_beneath(path, O_RDONLY);
+    long opened = open_beneath(name, O_RDONLY);
     if (opened < 0)
         return opened;
     *fd = (int)opened;
@@ -148,7 +143,7 @@ static long answer_open_directory(struct files_reply *reply, int *fd)
     return describe(*fd, "", reply);
 }
 
-static long write_all(int fd, const char *data, long length)
+long write_all(int fd, const char *data, long length)
 {
     while (length) {
         long written = sys(SYS_write, fd, data, length);
@@ -196,13 +191,12 @@ static long confirmed(int control)
     return length == 1 && byte == 'y' ? 0 : -ECANCELED;
 }
 
-static long make_temporary(int parent, char *name)
+long make_temporary(int parent, char *name)
 {
     return sys(SYS_openat, parent, temporary_name(name), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* Puts a temporary file into the place that it was made for, or removes it if it did not become whole. */
-static long put_in_place(int parent, const char *name, const char *leaf, int fd, long outcome)
+long put_in_place(int parent, const char *name, const char *leaf, int fd, long outcome)
 {
     if (!outcome)
         outcome = sys(SYS_renameat2, parent, name, parent, leaf, 0);
@@ -355,182 +349,6 @@ static long answer_rename(void)
     return outcome;
 }
 
-static void copy_text(char *to, const char *from, uint32_t length)
-{
-    for (uint32_t i = 0; i < length; i++)
-        to[i] = from[i];
-    to[length] = 0;
-}
-
-static int same_text(const char *one, const char *other)
-{
-    while (*one && *one == *other) {
-        one++;
-        other++;
-    }
-    return *one == *other;
-}
-
-/* Many small files in one request: entries, one behind another in memory of the host's. */
-struct batch {
-    char *start;
-    uint64_t length, at;
-};
-
-static long map_batch(struct batch *batch, int fd, int protection, int sharing)
-{
-    struct statx facts;
-    long outcome = fd < 0 ? -EBADF : sys(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_SIZE, &facts);
-    if (outcome)
-        return outcome;
-    long start = sys(SYS_mmap, 0, facts.stx_size, protection, sharing, fd, 0);
-    if (start < 0 && start > -4096)
-        return start;
-    *batch = (struct batch){.start = (char *)start, .length = facts.stx_size};
-    return 0;
-}
-
-static void unmap_batch(struct batch *batch)
-{
-    if (batch->start)
-        sys(SYS_munmap, batch->start, batch->length);
-}
-
-/* Takes `length` bytes of a batch; 0 if it has less. */
-static char *take(struct batch *batch, uint64_t length)
-{
-    if (batch->length - batch->at < length)
-        return 0;
-    batch->at += length;
-    return batch->start + batch->at - length;
-}
-
-/* Takes the next entry and leaves its path in `path`. */
-static long take_entry(struct batch *batch, struct files_entry *entry)
-{
-    const char *head = take(batch, sizeof *entry);
-    if (!head)
-        return -EPROTO;
-    memcpy(entry, head, sizeof *entry);
-    const char *name = entry->path_bytes < MOST_PATH ? take(batch, entry->path_bytes) : 0;
-    if (!name)
-        return -EPROTO;
-    copy_text(path, name, entry->path_bytes);
-    return 0;
-}
-
-/* The directory that the file before went to: files of a batch mostly lie side by side. */
-struct folder {
-    char path[MOST_PATH];
-    long fd;
-};
-
-static void close_folder(struct folder *folder)
-{
-    if (folder->fd >= 0)
-        sys(SYS_close, folder->fd);
-    folder->fd = -1;
-}
-
-/* Opens the directory that holds `path`, made if need be; leaves its last component in `leaf`. */
-static long open_folder(struct folder *folder, char **leaf)
-{
-    char *last = split(path);
-    *leaf = last ? last : path;
-    const char *wanted = last ? path : ".";
-    if (folder->fd >= 0 && same_text(folder->path, wanted))
-        return 0;
-    close_folder(folder);
-    put_text(folder->path, wanted);
-    long outcome = last ? make_directories(folder->path) : 0;
-    folder->fd = outcome ? outcome : open_beneath(folder->path, O_PATH | O_DIRECTORY);
-    return folder->fd < 0 ? folder->fd : 0;
-}
-
-static long write_entry(struct folder *folder, const struct files_entry *entry, const char *data)
-{
-    char *leaf, name[64];
-    long outcome = open_folder(folder, &leaf);
-    if (outcome)
-        return outcome;
-    long fd = make_temporary((int)folder->fd, name);
-    if (fd < 0)
-        return fd;
-    outcome = write_all((int)fd, data, entry->data_bytes);
-    if (!outcome)
-        outcome = sys(SYS_fchmod, fd, entry->mode & 0777);
-    return put_in_place((int)folder->fd, name, leaf, (int)fd, outcome);
-}
-
-/* Makes the entries of a batch in their order; `size` of the reply says how many were made. */
-static long answer_write_many(struct files_reply *reply, int from)
-{
-    static struct folder folder = {.fd = -1};
-    struct batch batch = {0};
-    long outcome = map_batch(&batch, from, PROT_READ, MAP_PRIVATE);
-    while (!outcome && batch.at < batch.length) {
-        struct files_entry entry;
-        outcome = take_entry(&batch, &entry);
-        if (outcome)
-            break;
-        const char *data = take(&batch, entry.data_bytes);
-        if (!data)
-            outcome = -EPROTO;
-        else
-            outcome = entry.is_directory ? make_directories(path) : write_entry(&folder, &entry, data);
-        reply->size += !outcome;
-    }
-    close_folder(&folder);
-    unmap_batch(&batch);
-    return outcome;
-}
-
-/* Reads a regular file up to `most` bytes; returns their number. */
-static long read_file(char *data, uint32_t most)
-{
-    struct files_reply facts;
-    int fd = -1;
-    long outcome = answer_open(&facts, &fd);
-    uint32_t total = 0;
-    while (!outcome && total < most) {
-        long length = sys(SYS_read, fd, data + total, most - total);
-        if (length == 0)
-            break;
-        if (length > 0)
-            total += (uint32_t)length;
-        else if (length != -EINTR)
-            outcome = length;
-    }
-    if (fd >= 0)
-        sys(SYS_close, fd);
-    return outcome ? outcome : total;
-}
-
-/* Answers each entry of a batch in `to`, which has a head and `data_bytes` of room for each. */
-static long answer_read_many(int from, int to)
-{
-    struct batch batch = {0}, answers = {0};
-    long outcome = map_batch(&batch, from, PROT_READ, MAP_PRIVATE);
-    if (!outcome)
-        outcome = map_batch(&answers, to, PROT_READ | PROT_WRITE, MAP_SHARED);
-    while (!outcome && batch.at < batch.length) {
-        struct files_entry entry;
-        outcome = take_entry(&batch, &entry);
-        char *head = outcome ? 0 : take(&answers, sizeof(struct files_content) + (uint64_t)entry.data_bytes);
-        if (!head) {
-            outcome = -EPROTO;
-            break;
-        }
-        long length = read_file(head + sizeof(struct files_content), entry.data_bytes);
-        struct files_content content = {.error = length < 0 ? (int32_t)-length : 0,
-                                        .data_bytes = length < 0 ? 0 : (uint32_t)length};
-        memcpy(head, &content, sizeof content);
-    }
-    unmap_batch(&batch);
-    unmap_batch(&answers);
-    return outcome;
-}
-
 /* Copies a whole tree between the directory at `path` and a pipe; the report goes to where the limits are. */
 static long answer_tree(int pipe, int memory, int sending)
 {
@@ -543,7 +361,7 @@ static long answer_tree(int pipe, int memory, int sending)
         return folder;
     sys(SYS_umask, 0); /* files get the modes that they have outside */
     if (sending)
-        send_tree((int)folder, pipe, &work.limits, &work.report);
+        send_tree((int)folder, pipe, 1, &work.limits, &work.report);
     else
         receive_tree((int)folder, pipe, 1, &work.limits, &work.report);
     sys(SYS_umask, 022);
@@ -558,7 +376,7 @@ static long act(struct files_reply *reply, const char *data, const int *fds, int
     case FILES_OP_STAT:
         return answer_stat(reply);
     case FILES_OP_OPEN:
-        return answer_open(reply, fd);
+        return open_regular(path, reply, fd);
     case FILES_OP_OPEN_DIRECTORY:
         return answer_open_directory(reply, fd);
     case FILES_OP_WRITE:
@@ -570,9 +388,9 @@ static long act(struct files_reply *reply, const char *data, const int *fds, int
     case FILES_OP_RENAME:
         return answer_rename();
     case FILES_OP_WRITE_MANY:
-        return answer_write_many(reply, from);
+        return write_many(reply, from);
     case FILES_OP_READ_MANY:
-        return answer_read_many(from, fds[1]);
+        return read_many(from, fds[1]);
     case FILES_OP_SEND_TREE:
         return answer_tree(from, fds[1], 1);
     case FILES_OP_RECEIVE_TREE:
@@ -580,6 +398,13 @@ static long act(struct files_reply *reply, const char *data, const int *fds, int
     default:
         return -EINVAL;
     }
+}
+
+void copy_text(char *to, const char *from, uint32_t length)
+{
+    for (uint32_t i = 0; i < length; i++)
+        to[i] = from[i];
+    to[length] = 0;
 }
 
 static int valid(long length)

@@ -54,6 +54,14 @@ static int supervisor_pid;
 static pid_t (*fork_quietly)(void);
 static void *kernel_context[5];
 
+/* Pages that every kernel writes to, or reads, first; see atoll_guest/hot_pages.py. */
+#define MOST_RANGES 1024
+struct pages {
+    uint64_t start, end;
+};
+static struct pages writes[MOST_RANGES], reads[MOST_RANGES];
+static size_t write_count, read_count;
+
 static int boot_socket(void) { return passed[0]; }
 static const int *cgroup_fds(void) { return passed + 1; }
 static const int *mount_fds(void) { return passed + 1 + request.cgroup_fds; }
@@ -483,6 +491,17 @@ static long exec_init(const char *role, int pid)
     return sys(SYS_execve, "/.atoll/init", arguments, environment);
 }
 
+#define POPULATE_READ 22
+#define POPULATE_WRITE 23
+
+static void populate(const struct pages *ranges, size_t count, int how)
+{
+    for (size_t i = 0; i < count; i++)
+        /* A kernel too old for this answers EINVAL; pages are then faulted in one by one. */
+        if (sys(SYS_madvise, ranges[i].start, ranges[i].end - ranges[i].start, how) == -EINVAL)
+            return;
+}
+
 /* The kernel's own half: a copy of the suspended interpreter, which goes on where it began to serve. */
 static _Noreturn void become_kernel(void)
 {
@@ -496,6 +515,8 @@ static _Noreturn void become_kernel(void)
         outcome = keep_only(fds[1]);
     if (outcome < 0)
         sys(SYS_exit_group, ATOLL_KERNEL_FAILED);
+    populate(writes, write_count, POPULATE_WRITE);
+    populate(reads, read_count, POPULATE_READ);
     sys(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, sizeof none);
     /* The user's code runs right here: there is nothing to hide, and it may look at itself. */
     sys(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
@@ -740,6 +761,18 @@ static void register_rseq(void)
     if (offset && size && *size)
         sys(SYS_rseq, (char *)__builtin_thread_pointer() + *offset, 32, 0, 0x53053053);
 }
+
+static size_t keep_ranges(struct pages *kept, const uint64_t *ranges, size_t count)
+{
+    if (count > MOST_RANGES)
+        count = MOST_RANGES;
+    for (size_t i = 0; i < count; i++)
+        kept[i] = (struct pages){ranges[2 * i], ranges[2 * i + 1]};
+    return count;
+}
+
+void expect_writes(const uint64_t *ranges, size_t count) { write_count = keep_ranges(writes, ranges, count); }
+void expect_reads(const uint64_t *ranges, size_t count) { read_count = keep_ranges(reads, ranges, count); }
 
 int serve_interpreter(int control, int filter)
 {

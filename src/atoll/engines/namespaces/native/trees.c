@@ -32,15 +32,17 @@ struct directory_entry {
 enum entry_type { ENTRY_UNKNOWN = 0, ENTRY_DIRECTORY = 4, ENTRY_FILE = 8 };
 
 struct level {
-    int fd, is_hidden;   /* nobody else sees yet what is made here */
-    uint32_t path_bytes; /* of the path without this level */
-    char temporary[32], name[MOST_NAME + 1]; /* until it is left, if the first is set */
-    long at, length;
+    int fd;
+    int is_hidden;                           /* nobody else sees yet what is made here */
+    char temporary[32], name[MOST_NAME + 1]; /* what it is called, and will be once it is left */
+    uint32_t path_bytes;                     /* of the path without this level */
+    long at, length;                         /* in `entries` */
     _Alignas(8) char entries[ENTRIES_ROOM];
 };
 
 struct tree {
     int pipe, depth;
+    int skips_closed; /* what a mode keeps its owner out of is left out, too */
     uint64_t total_bytes;
     const struct tree_bounds *limits;
     struct tree_report *report;
@@ -170,6 +172,7 @@ static void finish(struct tree *tree, long outcome, const char *name)
     while (tree->depth)
         leave_level(tree);
     tree->report->path_bytes = told;
+    tree->report->path[told] = 0;
 }
 
 /* --- the pipe --------------------------------------------------------------------------------------- */
@@ -252,11 +255,15 @@ static long put_skipped(struct tree *tree, const char *name)
     return put_record(tree, TREE_KIND_SKIPPED, name, 0, 0);
 }
 
-/* Whether a file that cannot be opened is left out; any other failure ends the whole. */
-static int is_unreadable(long outcome)
+static int is_closed(const struct tree *tree, long outcome)
 {
-    return outcome == -ENOENT || outcome == -EACCES || outcome == -EPERM || outcome == -ELOOP || outcome == -ENXIO ||
-           outcome == -ENOTDIR || outcome == -EISDIR;
+    return tree->skips_closed && (outcome == -EACCES || outcome == -EPERM);
+}
+
+/* Whether something became another thing since it was listed; any other failure ends the whole. */
+static int is_other(long outcome)
+{
+    return outcome == -ENOENT || outcome == -ELOOP || outcome == -ENXIO || outcome == -ENOTDIR;
 }
 
 /* Sends `left` bytes of a file through the room; zeros for what is missing by now. */
@@ -325,7 +332,7 @@ static long put_file(struct tree *tree, const char *name)
 {
     long fd = sys(SYS_openat, tree->level->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     if (fd < 0)
-        return is_unreadable(fd) ? put_skipped(tree, name) : fd;
+        return is_closed(tree, fd) || is_other(fd) ? put_skipped(tree, name) : fd;
     long outcome = put_content(tree, (int)fd, name);
     sys(SYS_close, fd);
     return outcome;
@@ -334,8 +341,8 @@ static long put_file(struct tree *tree, const char *name)
 static long put_directory(struct tree *tree, const char *name)
 {
     long fd = sys(SYS_openat, tree->level->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-    if (fd < 0 && fd != -EACCES)
-        return is_unreadable(fd) ? put_skipped(tree, name) : fd;
+    if (fd < 0 && !is_closed(tree, fd))
+        return is_other(fd) ? put_skipped(tree, name) : fd;
     tree->report->directories++;
     long outcome = put_record(tree, TREE_KIND_ENTER, name, 0, 0);
     if (outcome || fd >= 0)
@@ -371,9 +378,9 @@ static long put_entry(struct tree *tree, const struct directory_entry *entry)
     }
 }
 
-void send_tree(int folder, int pipe, const struct tree_bounds *limits, struct tree_report *report)
+void send_tree(int folder, int pipe, int skip_closed, const struct tree_bounds *limits, struct tree_report *report)
 {
-    struct tree tree = {.pipe = pipe, .limits = limits, .report = report};
+    struct tree tree = {.pipe = pipe, .skips_closed = skip_closed, .limits = limits, .report = report};
     const char *name = "";
     long outcome = 0;
     for (begin(&tree, folder); !outcome;) {
@@ -523,10 +530,13 @@ static long make_hidden(struct tree *tree, const char *name)
 {
     char temporary[32];
     long outcome = sys(SYS_mkdirat, tree->level->fd, temporary_name(temporary), 0755);
-    if (!outcome)
-        outcome = enter(tree, open_directory(tree, temporary), name);
     if (outcome)
         return outcome;
+    outcome = enter(tree, open_directory(tree, temporary), name);
+    if (outcome) {
+        sys(SYS_unlinkat, tree->level->fd, temporary, AT_REMOVEDIR);
+        return outcome;
+    }
     tree->level->is_hidden = 1;
     put_text(tree->level->temporary, temporary);
     put_text(tree->level->name, name);

@@ -5,9 +5,9 @@
 #include "sys.h"
 #include "wire.h"
 
-/* Writes what lies below `folder` to the pipe; what is no file and no directory or cannot be read is told as left
- * out. */
-void send_tree(int folder, int pipe, const struct tree_bounds *limits, struct tree_report *report);
+/* Writes what lies below `folder` to the pipe; what is no file and no directory is told as left out, and with
+ * `skip_closed` also what may not be read. */
+void send_tree(int folder, int pipe, int skip_closed, const struct tree_bounds *limits, struct tree_report *report);
 
 /* Makes below `folder` what the pipe tells. With `replace`, a file takes the place of what is there, as a whole;
  * without, a file that is there is an error. */
