@@ -5,11 +5,15 @@ It works on a bare descriptor with functions that were looked up before any cell
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _signal import SIG_BLOCK as _SIG_BLOCK  # type: ignore[import-not-found]
+from _signal import SIG_SETMASK as _SIG_SETMASK
+from _signal import SIGALRM, SIGCHLD, SIGHUP, SIGPROF, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM
+from _signal import pthread_sigmask as _mask
+from _thread import RLock as _RLock
 from collections import deque
 from os import read as _read
 from os import write as _write
-from typing import Callable
+from typing import Any, Callable
 
 from atoll_guest.frames import MAX_FRAME_BYTES, FrameDecoder
 from atoll_guest.messages import TO_KERNEL, VERSIONS, Message, decode_message, encode_message
@@ -17,6 +21,8 @@ from atoll_guest.own_builtins import use_own_builtins
 
 use_own_builtins(globals())
 
+# Those that programs have functions for; SIGINT is seen to elsewhere.
+_SIGNALS = (SIGALRM, SIGCHLD, SIGHUP, SIGPROF, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM)
 # What may wait for the host's word that it took note.
 _MOST_KEPT_BYTES = 32 << 20
 # Most messages are short, and memory that was not written to is not copied.
@@ -42,7 +48,8 @@ class Channel:
         self._kept: deque[tuple[int, bytes]] = deque()
         self._kept_bytes = 0
         self._unsent: list[bytes] = []
-        self._lock = allocate_lock()
+        self._lock = _RLock()
+        self._is_sending = False
         self._seq = 0
 
     @property
@@ -57,28 +64,42 @@ class Channel:
     def send(self, message: Message, announce: Callable[[str, int], None] | None = None) -> bool:
         """Number a message, announce the number, and send all that was put off.
 
-        Return False, and send nothing, if there is no request that it could belong to any more.
+        Return False, and send nothing, if there is no request that it could belong to, or in the midst of sending:
+        there, a function that a cell installed for a signal may have been called.
         """
         with self._lock:
-            if not self.request:
+            if not self.request or self._is_sending:
                 return False
-            self._number(message)
-            if announce is not None:
-                announce(self.request, self._seq)
-            self._flush()
+            before = self._begin_sending()
+            try:
+                self._number(message)
+                if announce is not None:
+                    announce(self.request, self._seq)
+                self._flush()
+            finally:
+                self._end_sending(before)
             return True
 
     def send_last(self, message: Message) -> None:
         """Send the last message of a request; no other thread can send one after it."""
         with self._lock:
+            before = self._begin_sending()
             self._number(message)
             self._flush()
             self.request = ""
+            try:
+                self._end_sending(before)
+            except Exception:  # noqa: BLE001, S110 - raised by a function that a cell installed for a signal
+                pass
 
     def put_off(self, message: Message) -> None:
         """Number a message and send it with the next one, which follows soon."""
         with self._lock:
-            self._number(message)
+            before = self._begin_sending()
+            try:
+                self._number(message)
+            finally:
+                self._end_sending(before)
 
     def receive(self) -> Message:
         """Return the next request; raise `ChannelClosed` at the end."""
@@ -94,6 +115,20 @@ class Channel:
                 del self._arrived[index]
                 return message
         return None
+
+    def _begin_sending(self) -> Any:
+        """Let no signal come in between that a cell may have a function for; return what was blocked before."""
+        while True:
+            try:
+                before = _mask(_SIG_BLOCK, _SIGNALS)
+            except Exception:  # noqa: BLE001, S112 - raised by such a function
+                continue
+            self._is_sending = True
+            return before
+
+    def _end_sending(self, before: Any) -> None:
+        self._is_sending = False
+        _mask(_SIG_SETMASK, before)
 
     def _number(self, message: Message) -> None:
         frame = _encode_bounded({**message, "id": self.request, "seq": self._seq + 1})
@@ -117,11 +152,7 @@ class Channel:
             raise ChannelClosed(str(error)) from None
 
     def _read(self) -> None:
-        size = _SHORT if self._decoder.is_empty else _LONG
-        try:
-            data = _read(self.descriptor, size)
-        except OSError as error:
-            raise ChannelClosed(str(error)) from None
+        data = self._read_some(_SHORT if self._decoder.is_empty else _LONG)
         if not data:
             raise ChannelClosed("")
         for frame in self._decoder.feed(data):
@@ -129,6 +160,15 @@ class Channel:
             self._take_note(message)
             if message["type"] not in ("ack", "resume"):
                 self._arrived.append(message)
+
+    def _read_some(self, size: int) -> bytes:
+        while True:
+            try:
+                return _read(self.descriptor, size)
+            except Exception as error:  # noqa: BLE001 - see below
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise ChannelClosed(str(error)) from None
+                # Else it was raised by a function that a cell installed for a signal, and no cell runs.
 
     def _take_note(self, message: Message) -> None:
         """Forget what the host has; any message may tell."""

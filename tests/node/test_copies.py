@@ -266,6 +266,16 @@ async def test_a_file_that_is_closed_to_its_owner_is_left_out(
     assert not (tmp_path / "large").exists()
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_a_file_of_the_host_that_may_not_be_read_stops_an_upload(
+    files: Files, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_bytes(b"x")
+    (tmp_path / "secret").chmod(0)
+    with pytest.raises(InvalidRequest, match="secret"):
+        await files.upload(tmp_path)
+
+
 async def test_a_copy_ends_with_its_sandbox(engine: Engine, tmp_path: Path) -> None:
     sandbox = await engine.create(SandboxSpec())
     files = Files(sandbox.workspace)

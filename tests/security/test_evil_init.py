@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 import pytest
 
-from atoll.engines.contract import Sandbox
+from atoll.engines.contract import NewFile, Sandbox
 from atoll.engines.namespaces import process, sandbox, workspace
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
 from atoll.errors import AtollError
+from atoll.model.file import FileInfo, FileKind
 from atoll.model.process import Command, TerminalSize
 from atoll.model.sandbox import SandboxSpec
+from atoll.model.tree import TreeLimits
 from atoll.node.commands import Commands
 from tests.campaigns import Campaign
 from tests.security.builds import Builds
@@ -97,6 +100,10 @@ def everything(victim: Sandbox) -> dict[str, Callable[[], Awaitable[object]]]:
         "read": lambda: read(victim),
         "write": lambda: files.write("x", b"small"),
         "write much": lambda: files.write("x", bytes(1 << 20)),
+        "write many": lambda: files.write_many([NewFile("x", b"small"), NewFile("y", None)]),
+        "read many": lambda: files.read_many([FileInfo("x", FileKind.FILE, 9, 0, 0)]),
+        "copy in": lambda: copied(victim, inwards=True),
+        "copy out": lambda: copied(victim, inwards=False),
         "make": lambda: files.make_dir("x"),
         "remove": lambda: files.remove("x", recursive=True),
         "rename": lambda: files.rename("x", "y"),
@@ -124,6 +131,19 @@ async def read(victim: Sandbox) -> None:
         count += len(chunk)
         if count > 64 << 20:
             return
+
+
+async def copied(victim: Sandbox, *, inwards: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            if inwards:
+                Path(folder, "file").write_bytes(bytes(100_000))
+                await victim.workspace.copy_in(fd, "x", TreeLimits())
+            else:
+                await victim.workspace.copy_out("x", fd, TreeLimits())
+        finally:
+            os.close(fd)
 
 
 async def closed(opening: Awaitable[object]) -> None:

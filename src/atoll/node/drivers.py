@@ -12,6 +12,8 @@ import anyio
 
 from atoll.node.conversation import Answer, Interrupted, Killed, Needs, Ready
 
+# A Ctrl-C that comes just before a wait does not end it; Python notices it after this long. The conversation asks again.
+_MOST_SECONDS = 0.5
 # Gives the line that code asks for with `input()`: from a prompt, and whether it is secret.
 Prompter = Callable[[str, bool], Any]
 # Runs something in the node's event loop and waits for it.
@@ -86,6 +88,6 @@ async def _wait(need: Ready) -> None:
 def _wait_here(need: Ready) -> None:
     poll = select.poll()
     poll.register(need.descriptor, select.POLLOUT if need.to_write else select.POLLIN)
-    seconds = None if need.deadline is None else max(0.0, need.deadline - time.monotonic())
+    seconds = _MOST_SECONDS if need.deadline is None else need.deadline - time.monotonic()
     # Rounded up, or the last millisecond would be spent asking again and again.
-    poll.poll(None if seconds is None else int(seconds * 1000) + 1)
+    poll.poll(int(min(max(0.0, seconds), _MOST_SECONDS) * 1000) + 1)

@@ -16,7 +16,7 @@
 #define MOST_NAME 255
 #define ROOM 262144
 #define LARGE 65536
-#define FLUSHED 65536
+#define FLUSHED 32768
 #define TEMPORARY ".atoll-"
 #define NO_REPLACE 1 /* RENAME_NOREPLACE, which freestanding headers lack */
 #define ENTRIES_ROOM 4096
