@@ -53,4 +53,4 @@ def test_figures_keep_four_digits() -> None:
 
 
 def test_parts_are_summed_sample_by_sample() -> None:
-    assert summed({"one": [1.0, 2.0], "two": [10.0, 20.0]}) == [11, 22]
+    assert summed([[1.0, 2.0], [10.0, 20.0]]) == [11, 22]

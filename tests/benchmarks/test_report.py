@@ -13,29 +13,38 @@ from benchmarks import __main__ as command
 from benchmarks import document
 from benchmarks.benchmark import Benchmark, Options, Run
 from benchmarks.catalog import BENCHMARKS
-from benchmarks.contest import Outcome
+from benchmarks.contest import Outcome, Pairs
 from benchmarks.create_counts import parse_counts
 from benchmarks.memory import own_descendants, parse_rollup
 from benchmarks.places import Failed
 from benchmarks.report import Report, table
+from benchmarks.targets import TARGETS, Target
 
 
 def outcome() -> Outcome:
     return Outcome(
         atoll=[0.004, 0.005],
-        peers={"docker run": [0.2, 0.3]},
+        peers={"docker run": Pairs([0.004, 0.005], [0.2, 0.3])},
         reasons={"runsc run": "it is not here\nat all"},
         versions={"docker": "20.10"},
     )
 
 
 def fake_run(run: Run) -> dict[str, Any]:
-    run.conditions.add_atoll({"atoll": "a fake", "engine": "fake"})
+    run.conditions.add_atoll({"measured": "a fake", "engine": "fake", "pool": False, "limits": {}})
     return run.body(outcome())
+
+
+FAKE_TARGETS = (
+    Target("× docker run", ("peers", "docker run", "ratio_p50"), least=40),
+    Target("p50 ms", ("atoll", "p50_ms"), most=4),
+    Target("× runsc run", ("peers", "runsc run", "ratio_p50"), least=2),
+)
 
 
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Report:
+    monkeypatch.setattr("benchmarks.targets.TARGETS", {"fake": FAKE_TARGETS})
     monkeypatch.setattr("benchmarks.workshop.place", lambda: tmp_path)
     return Benchmark("fake", "nothing", fake_run).measure(Options(pairs=2))
 
@@ -51,6 +60,7 @@ def test_a_report_has_the_promised_shape(report: Report) -> None:
         "n": 2,
         "ratio_p50": 55.56,
         "ratio_p10": 51.22,
+        "atoll_p50_ms": 4.5,
     }
     assert report["peers"]["runsc run"] == {"reason": "it is not here\nat all"}
     wanted = {
@@ -61,10 +71,34 @@ def test_a_report_has_the_promised_shape(report: Report) -> None:
         "python",
         "versions",
         "date",
-        "isolation",
+        "engine",
+        "limits",
+        "pool",
     }
     assert wanted <= set(report["conditions"])
     assert report["conditions"]["versions"] == {"docker": "20.10"}
+
+
+def test_a_report_says_which_targets_were_reached(report: Report) -> None:
+    assert [each["reached"] for each in report["targets"]] == [True, False, False]
+    assert report["targets"][0]["target"] == "× docker run ≥ 40"
+    assert [each["found"] for each in report["targets"]] == [55.56, 4.5, None]
+    assert report["reached"] is False
+
+
+@pytest.mark.parametrize(("most", "counted", "code"), [(4, True, 1), (5, True, 0), (4, False, 0)])
+def test_only_a_missed_count_fails_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: float, counted: bool, code: int
+) -> None:
+    budget = Target("p50 ms", ("atoll", "p50_ms"), most=most, counted=counted)
+    monkeypatch.setattr("benchmarks.targets.TARGETS", {"fake": [budget]})
+    monkeypatch.setattr("benchmarks.workshop.place", lambda: tmp_path)
+    monkeypatch.setattr(command, "BENCHMARKS", {"fake": Benchmark("fake", "nothing", fake_run)})
+    assert command.main(["fake", "--json"]) == code
+
+
+def test_every_target_belongs_to_a_benchmark() -> None:
+    assert set(TARGETS) == set(BENCHMARKS)
 
 
 def test_the_command_prints_one_object_and_nothing_else(
@@ -82,18 +116,22 @@ def test_a_table_shows_every_contestant(report: Report) -> None:
     assert "docker run" in text
     assert "55.56×" in text
     assert "it is not here" in text
+    assert "reached  × docker run ≥ 40: 55.56" in text
+    assert "MISSED   × runsc run ≥ 2: not measured" in text
 
 
 def test_a_part_that_stands_for_the_whole_is_shown_once(report: Report) -> None:
     whole = {name: report[name] for name in ("atoll", "peers")}
-    assert table({**report, "parts": {"only": whole}}).count("docker run") == 1
+    assert table({**report, "parts": {"only": whole}}).count("  docker run") == 1
 
 
 def test_the_page_is_made_from_kept_results(report: Report, tmp_path: Path) -> None:
     document.save(report, tmp_path / "results")
     page = document.page(document.load(tmp_path / "results"))
     assert "## fake" in page
-    assert "| docker run | 250 | 295 | 210 | 2 | 55.56 | 51.22 |" in page
+    assert "| docker run | 250 | 295 | 210 | 2 | 55.56 | 51.22 | 4.5 |" in page
+    assert "| × docker run ≥ 40 | 55.56 | yes |" in page
+    assert "| p50 ms ≤ 4 | 4.5 | **no** |" in page
     assert "cannot run: it is not here" in page
 
 
@@ -105,8 +143,14 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_benchmarks_have_the_names_that_are_promised() -> None:
-    promised = {"create", "cell", "throughput", "density", "inside", "files", "create-counts"}
-    assert promised <= set(BENCHMARKS)
+    promised = {"create", "cell", "throughput", "density", "inside", "files"}
+    assert set(BENCHMARKS) == promised | {"create-counts", "pool"}
+
+
+def test_what_is_not_built_is_shown_with_its_reason(report: Report) -> None:
+    report |= {"atoll": {"reason": "it is not built"}, "peers": {}}
+    assert "it is not built" in table(report)
+    assert "| atoll | cannot run: it is not built |" in document.page([report])
 
 
 def test_counts_of_perf_are_read() -> None:

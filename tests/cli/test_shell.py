@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import select
 import signal
-import struct
-import subprocess
-import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,67 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Atoll
-
-
-class Screen:
-    """A terminal with `atoll shell` at its other end."""
-
-    def __init__(self, atoll: Atoll, *arguments: str) -> None:
-        self.master, self._slave = pty.openpty()
-        self.resize(30, 100)
-        self.before = termios.tcgetattr(self._slave)
-        self.shown = b""
-        self.process = subprocess.Popen(
-            [*atoll.words, "shell", *arguments],
-            stdin=self._slave,
-            stdout=self._slave,
-            stderr=self._slave,
-            env={**atoll.env, "TERM": "xterm"},
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads here
-        )
-
-    def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    def expect(self, text: str, seconds: float = 20) -> None:
-        """Read until `text` is on the screen."""
-        deadline = time.monotonic() + seconds
-        while text.encode() not in self.shown:
-            left = deadline - time.monotonic()
-            assert left > 0, f"{text!r} did not appear in {self.shown!r}"
-            if select.select([self.master], [], [], left)[0]:
-                self.shown += os.read(self.master, 65536)
-
-    def end(self) -> int:
-        """Wait for the end, reading on so that nothing blocks."""
-        deadline = time.monotonic() + 20
-        while self.process.poll() is None:
-            assert time.monotonic() < deadline, f"still running after {self.shown!r}"
-            if select.select([self.master], [], [], 0.05)[0]:
-                self.shown += os.read(self.master, 65536)
-        return self.process.returncode
-
-    def is_restored(self) -> bool:
-        return termios.tcgetattr(self._slave) == self.before
-
-    def close_window(self) -> None:
-        os.close(self.master)
-        os.close(self._slave)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        self.close_window()
+from tests.cli.screen import Screen
 
 
 @pytest.fixture
 def screen(real_atoll: Atoll) -> Iterator[Screen]:
-    shown = Screen(real_atoll)
+    shown = Screen(real_atoll, "shell")
     yield shown
     shown.close()
 
@@ -130,7 +68,7 @@ def test_a_killed_shell_is_told(screen: Screen) -> None:
 
 
 def test_a_closed_window_ends_the_shell(real_atoll: Atoll) -> None:
-    screen = Screen(real_atoll)
+    screen = Screen(real_atoll, "shell")
     screen.type("echo ready''now\n")
     screen.expect("readynow")
     screen.close_window()
@@ -141,7 +79,7 @@ def test_files_go_in_and_out(real_atoll: Atoll, tmp_path: Path) -> None:
     source, kept = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     (source / "a").write_text("first")
-    screen = Screen(real_atoll, "--files", str(source), "--keep", str(kept))
+    screen = Screen(real_atoll, "shell", "--files", str(source), "--keep", str(kept))
     try:
         screen.type("cat a > b; exit\n")
         assert screen.end() == 0
@@ -151,7 +89,7 @@ def test_files_go_in_and_out(real_atoll: Atoll, tmp_path: Path) -> None:
 
 
 def test_a_failure_of_ours_leaves_the_terminal_as_it_was(real_atoll: Atoll) -> None:
-    screen = Screen(real_atoll, "--engine", "nonsense")
+    screen = Screen(real_atoll, "shell", "--engine", "nonsense")
     try:
         assert screen.end() == 125
         screen.expect("nonsense", 1)

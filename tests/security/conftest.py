@@ -71,6 +71,13 @@ async def engine(secret: str, data_dir: Path, trees: Trees) -> AsyncIterator[Nam
 
 
 @pytest.fixture
+def sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the SDK keep its templates apart from the user's, and for the next run."""
+    path = Path(tempfile.gettempdir(), f"atoll-test-{os.geteuid()}")
+    monkeypatch.setenv("ATOLL_DATA", str(path))
+
+
+@pytest.fixture
 async def guest(engine: NamespaceEngine) -> AsyncIterator[Guest]:
     """A sandbox entered by argument lists."""
     sandbox = await engine.create(SandboxSpec())

@@ -23,8 +23,8 @@ from tests.security.entries import Entry, by_argv
 
 ATTACKS = Path(__file__).parent / "attacks"
 # The attacks have the same module names inside as for the type checker.
-_PACKAGE = "tests.security.attacks"
-_FOLDER = _PACKAGE.replace(".", "/")
+PACKAGE = "tests.security.attacks"
+FOLDER = PACKAGE.replace(".", "/")
 _MARK = "@@ "
 
 # A call to try: its name, and arguments that are numbers, or texts that stand for their address.
@@ -42,7 +42,7 @@ class Guest:
         """Run a Python attack and return its findings."""
         for module in ("kernel", name):
             await self._put(f"{module}.py")
-        argv = ("python3", "-B", "-m", f"{_PACKAGE}.{name}", *arguments)
+        argv = ("python3", "-B", "-m", f"{PACKAGE}.{name}", *arguments)
         return parse_findings(await self.entry(self.sandbox, argv))
 
     async def program(self, name: str, *arguments: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Guest:
 
     async def put_program(self, name: str) -> str:
         """Write a compiled attack into the sandbox and return where it is."""
-        path = f"{_FOLDER}/{name}"
+        path = f"{FOLDER}/{name}"
         await self.sandbox.workspace.write(path, compiled(name), mode=0o755)
         return f"/workspace/{path}"
 
@@ -69,10 +69,10 @@ class Guest:
     async def put(self, name: str) -> str:
         """Write a Python attack into the sandbox and return where it is."""
         await self._put(f"{name}.py")
-        return f"/workspace/{_FOLDER}/{name}.py"
+        return f"/workspace/{FOLDER}/{name}.py"
 
     async def _put(self, name: str) -> None:
-        await self.sandbox.workspace.write(f"{_FOLDER}/{name}", (ATTACKS / name).read_bytes())
+        await self.sandbox.workspace.write(f"{FOLDER}/{name}", (ATTACKS / name).read_bytes())
 
     @property
     def files(self) -> Files:

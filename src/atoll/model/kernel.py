@@ -41,6 +41,8 @@ class Bundle:
     data: Mapping[str, Any]
     metadata: Mapping[str, Any]
     is_main: bool = False  # the value of the cell's last expression
+    display_id: str | None = None
+    is_update: bool = False  # takes the place of what was shown under its id
 
     def _repr_mimebundle_(self, **_options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return dict(self.data), dict(self.metadata)
@@ -55,8 +57,15 @@ class CellError:
     traceback: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """All that was shown of a cell so far is to go: now, or when something new is shown."""
+
+    wait: bool
+
+
 # What a cell gives while it runs, in order.
-Event = Output | Bundle | CellError
+Event = Output | Bundle | CellError | Cleared
 
 
 @dataclass(frozen=True, slots=True)

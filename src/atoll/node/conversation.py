@@ -20,7 +20,7 @@ from typing import Any
 
 from atoll.engines.contract import KernelProcess
 from atoll.errors import Conflict, InvalidRequest, Unavailable
-from atoll.model.kernel import Bundle, Cell, CellError, CellStatus, Event
+from atoll.model.kernel import Bundle, Cell, CellError, CellStatus, Cleared, Event
 from atoll.model.process import Output, describe_end
 from atoll.model.sizes import MIB
 from atoll.node.placing import Placing
@@ -39,8 +39,9 @@ _MOST_RESULTS = 1000
 _MOST_RESULT_BYTES = 64 * MIB
 _CHUNK = 1 << 18
 _HELLO_SECONDS = 30.0
-# How long an interrupted cell may take to notice; then its kernel is killed.
-_INTERRUPT_SECONDS = 1.0
+# How long an interrupted cell may take to notice. Then it is interrupted again, as the first may have come before the
+# kernel had begun with it; and then its kernel is killed.
+_INTERRUPT_SECONDS = (0.3, 1.0)
 # How long a kernel whose channel has ended may take to end itself.
 _END_SECONDS = 1.0
 
@@ -90,11 +91,7 @@ class Call:
         self.timed_out = False
         self._listener = listener
         self._placing = Placing(self.id, self._give)
-        self._room = {"stdout": max_output_bytes, "stderr": max_output_bytes}
-        self._printed = {"stdout": bytearray(), "stderr": bytearray()}
-        self._truncated = False
-        self._results: list[Bundle] = []
-        self._result_bytes = 0
+        self._shown = _Shown(max_output_bytes)
         self._error: CellError | None = None
         self._started = time.monotonic()
 
@@ -111,13 +108,13 @@ class Call:
         """Take in a message of `size` bytes."""
         match message["type"]:
             case "display":
-                bundle = Bundle(message["data"], message["metadata"])
-                self._keep(bundle, size)
-                self._placing.take_display(message["seq"], bundle, size)
+                self._shown.result_bytes += size
+                self._placing.take_display(message["seq"], _display(message), size)
+            case "clear":
+                self._placing.take_display(message["seq"], Cleared(message["wait"]), size)
             case "result":
-                bundle = Bundle(message["data"], message["metadata"], is_main=True)
-                self._keep(bundle, size)
-                self._give(bundle)
+                self._shown.result_bytes += size
+                self._give(Bundle(message["data"], message["metadata"], is_main=True))
             case "error":
                 lines = tuple(str(line) for line in message["traceback"])
                 self._error = CellError(message["name"], message["value"], lines)
@@ -127,35 +124,22 @@ class Call:
             case "reply":
                 self.reply = message["content"]
 
-    def _keep(self, bundle: Bundle, size: int) -> None:
-        self._result_bytes += size
-        if len(self._results) < _MOST_RESULTS and self._result_bytes <= _MOST_RESULT_BYTES:
-            self._results.append(bundle)
-        else:
-            self._truncated = True
-
     def _give(self, event: Event) -> None:
-        if isinstance(event, Output):
-            self._keep_head(event)
+        self._shown.take(event)
         if self._listener is not None:
             self._listener(event)
-
-    def _keep_head(self, output: Output) -> None:
-        room = self._room[output.stream]
-        self._printed[output.stream] += output.data[:room]
-        self._room[output.stream] = max(0, room - len(output.data))
-        self._truncated = self._truncated or len(output.data) > room
 
     def cell(self, death: str) -> Cell:
         """Return what came of a cell."""
         self._placing.finish()
+        shown = self._shown
         return Cell(
             status=self._status(),
             count=self.end["count"] if self.end else 0,
-            results=tuple(self._results),
-            stdout=self._printed["stdout"].decode("utf-8", "replace"),
-            stderr=self._printed["stderr"].decode("utf-8", "replace"),
-            truncated=self._truncated,
+            results=tuple(shown.results),
+            stdout=shown.printed["stdout"].decode("utf-8", "replace"),
+            stderr=shown.printed["stderr"].decode("utf-8", "replace"),
+            truncated=shown.truncated,
             error=self._error,
             duration=time.monotonic() - self._started,
             death=death,
@@ -164,9 +148,68 @@ class Call:
     def _status(self) -> CellStatus:
         if self.end is None:
             return CellStatus.DIED
-        if self.timed_out and self.end["status"] != "ok":
+        if self.timed_out:
+            # Also if it went on to its end: what the interrupt cut short may have been a program that it ran.
             return CellStatus.TIMED_OUT
         return _STATUS.get(self.end["status"], CellStatus.ERROR)
+
+
+class _Shown:
+    """What a cell shows: the head of each stream, and its results, within bounds."""
+
+    def __init__(self, max_output_bytes: int) -> None:
+        self._max_output_bytes = max_output_bytes
+        self.printed = {"stdout": bytearray(), "stderr": bytearray()}
+        self.results: list[Bundle] = []
+        self.result_bytes = 0
+        self.truncated = False
+        self._is_clearing = False
+
+    def take(self, event: Event) -> None:
+        """Take in what happens."""
+        if isinstance(event, Cleared):
+            self._is_clearing = True
+            if event.wait:
+                return
+        if self._is_clearing:
+            self._clear()
+        if isinstance(event, Output):
+            self._keep_head(event)
+        elif isinstance(event, Bundle):
+            self._keep(event)
+
+    def _clear(self) -> None:
+        self._is_clearing = False
+        self.results.clear()
+        for printed in self.printed.values():
+            printed.clear()
+
+    def _keep_head(self, output: Output) -> None:
+        printed = self.printed[output.stream]
+        room = self._max_output_bytes - len(printed)
+        printed += output.data[:room]
+        self.truncated = self.truncated or len(output.data) > room
+
+    def _keep(self, bundle: Bundle) -> None:
+        if bundle.is_update:
+            self.results = [
+                bundle if each.display_id == bundle.display_id else each for each in self.results
+            ]
+        elif len(self.results) < _MOST_RESULTS and self.result_bytes <= _MOST_RESULT_BYTES:
+            self.results.append(bundle)
+        else:
+            self.truncated = True
+
+
+def _display(message: Message) -> Bundle:
+    transient = message.get("transient")
+    display_id = transient.get("display_id") if isinstance(transient, dict) else None
+    return Bundle(
+        message["data"],
+        message["metadata"],
+        display_id=display_id if isinstance(display_id, str) else None,
+        is_update=message.get("update") is True,
+    )
 
 
 _STATUS = {"ok": CellStatus.OK, "error": CellStatus.ERROR, "interrupted": CellStatus.INTERRUPTED}
@@ -224,7 +267,7 @@ class Conversation:
         deadline = None if timeout is None else time.monotonic() + timeout
         yield from self._ask(call, {"type": "execute", "code": code, "silent": False}, deadline)
         yield from self._listen(call, deadline)
-        if not call.is_over and not self.is_over:
+        if self._goes_on(call):
             call.timed_out = True
             yield from self.interrupt(call)
 
@@ -235,13 +278,19 @@ class Conversation:
 
     def interrupt(self, call: Call) -> Needs:
         """Interrupt what was asked for; kill the kernel if it does not heed that."""
-        if not call.was_asked or call.is_over or self.is_over:
+        if not call.was_asked or not self._goes_on(call):
             return
-        yield Interrupted()
-        yield from self._listen(call, time.monotonic() + _INTERRUPT_SECONDS)
-        if not call.is_over and not self.is_over:
-            yield Killed()
-            self._take_output(call)
+        begun = time.monotonic()
+        for patience in _INTERRUPT_SECONDS:
+            yield Interrupted()
+            yield from self._listen(call, begun + patience)
+            if not self._goes_on(call):
+                return
+        yield Killed()
+        self._take_output(call)
+
+    def _goes_on(self, call: Call) -> bool:
+        return not call.is_over and not self.is_over
 
     # --- saying and listening ----------------------------------------------------------------------------------
 

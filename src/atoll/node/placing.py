@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from atoll.model.kernel import Bundle, Event
+from atoll.model.kernel import Bundle, Cleared, Event
 from atoll.model.process import Output
 
 _MOST_WAITING_BYTES = 1 << 20
@@ -26,7 +26,7 @@ class Placing:
         self._rest = b""  # what may be the beginning of a mark
         self._queue: deque[Output | int] = deque()
         self._waiting_bytes = 0
-        self._displays: dict[int, Bundle] = {}
+        self._displays: dict[int, Bundle | Cleared] = {}
 
     def take_output(self, output: Output) -> None:
         """Take what was printed; marks are cut out of it."""
@@ -37,9 +37,9 @@ class Placing:
         if self._queue:
             self._flush()
 
-    def take_display(self, seq: int, bundle: Bundle, size: int) -> None:
+    def take_display(self, seq: int, display: Bundle | Cleared, size: int) -> None:
         """Take a display of `size` bytes; it is given where its mark is."""
-        self._displays[seq] = bundle
+        self._displays[seq] = display
         self._flush()
         if seq in self._displays:
             self._waiting_bytes += size

@@ -76,6 +76,24 @@ def test_callbacks_get_results_and_errors() -> None:
     assert [error.name for error in errors] == ["NameError"]
 
 
+def test_input_is_answered_or_at_its_end() -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def answer(prompt: str, is_secret: bool) -> str | None:
+        asked.append((prompt, is_secret))
+        return "Ada"
+
+    with Sandbox() as sandbox:
+        assert (sandbox.run_code("input('Name? ')", on_input=answer)).text == "'Ada'"
+        code = "import getpass; getpass.getpass('Word? ')"
+        assert (sandbox.run_code(code, on_input=answer)).text == "'Ada'"
+        assert asked == [("Name? ", False), ("Word? ", True)]
+        cell = sandbox.run_code("input()")
+        assert cell.error is not None and cell.error.name == "EOFError"
+        cell = sandbox.run_code("input()", on_input=lambda prompt, is_secret: None)
+        assert cell.error is not None and cell.error.name == "EOFError"
+
+
 def test_a_timeout_is_a_result() -> None:
     with Sandbox() as sandbox:
         cell = sandbox.run_code("x = 1\nwhile True: pass", timeout=0.2)

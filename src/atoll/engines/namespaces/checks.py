@@ -54,8 +54,9 @@ def check_machine(machine: str) -> Check:
 
 def check_programs(binaries: Path) -> Check:
     """The native programs were built."""
-    missing = [name for name in ("keeper", "init") if not os.access(binaries / name, os.X_OK)]
-    found = f"missing: {', '.join(missing)}" if missing else "keeper, init"
+    programs = ("keeper", "init", "copier")
+    missing = [name for name in programs if not os.access(binaries / name, os.X_OK)]
+    found = f"missing: {', '.join(missing)}" if missing else ", ".join(programs)
     return Check(
         "native programs", not missing, found, "install the package again with a C compiler present"
     )
