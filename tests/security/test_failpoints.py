@@ -220,11 +220,11 @@ async def test_a_kernel_without_user_namespaces_is_named(guest: Guest, tmp_path:
     assert found["descendants"] == 0
 
 
-@pytest.mark.parametrize("missing", ["keeper", "init", "copier"])
+@pytest.mark.parametrize("missing", ["keeper", "init"])
 async def test_a_missing_program_stops_everything(
     missing: str, guest: Guest, testing_builds: Builds, data_dir: Path, tmp_path: Path
 ) -> None:
-    for name in {"keeper", "init", "copier"} - {missing}:
+    for name in {"keeper", "init"} - {missing}:
         os.link(testing_builds.failing / name, tmp_path / name)
     async with nothing_left(NamespaceSettings(data_dir, binaries=tmp_path)) as (engine, spec):
         with pytest.raises(Unavailable):

@@ -144,6 +144,7 @@ class SpawnFlag(IntEnum):
         8  # fork a kernel; fds end with its supervisor's control, its channel, its standard streams
     )
     JOIN = 16  # no new sandbox: fds start with the pidfd of an init instead of a boot socket
+    SPLIT = 32  # no sandbox at all: the zygote makes a copy of itself, which serves the one fd
 
 
 class InitOp(IntEnum):

@@ -19,10 +19,12 @@ from pathlib import Path
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.mounts import Template
 from atoll.engines.namespaces.wire import (
+    VERSION,
     JailMessage,
     JailOp,
     KeeperOp,
     KeeperRequest,
+    SpawnFlag,
     SpawnRequest,
     Step,
     StepReply,
@@ -30,6 +32,7 @@ from atoll.engines.namespaces.wire import (
 from atoll.errors import AtollError, InvalidRequest, Unavailable, Unsupported
 
 _SECONDS = 10.0
+_MOST_ZYGOTES = 8
 
 
 class ZygoteEnded(Unavailable):
@@ -139,8 +142,20 @@ class ZygoteAge:
     most_seconds: float = 3600.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Zygote:
+    """One that serves, one request at a time; `generation` tells which were copied from the same one."""
+
+    channel: socket.socket
+    generation: int
+
+
 class Jail:
-    """A jail and, in it, the zygote that makes sandboxes; one that died or is old is replaced."""
+    """A jail and, in it, the zygotes that make sandboxes.
+
+    One is warmed. Where several are needed at the same time it is split into copies, which is done in a millisecond.
+    All are replaced together when they are old; one that died is replaced when it is missed.
+    """
 
     def __init__(
         self, control: socket.socket, pid: int, template: Template, age: ZygoteAge
@@ -149,13 +164,18 @@ class Jail:
         self.pid = pid
         self.template = template
         self._control = control
-        self._lock = threading.Lock()
         self._asking = threading.Lock()
+        self._changed = threading.Condition()
+        self._most = min(_MOST_ZYGOTES, len(os.sched_getaffinity(0)) + 1)
         self._age = age
-        self._zygote: socket.socket | None = None
+        self._generation = 0
+        self._free: list[Zygote] = []
+        self._count = 0
+        self._missed = 0  # calls that wait for one
+        self._starting = False
+        self._renewing = False
         self._born = 0.0
         self._spawns = 0
-        self._renewing = False
         self._filter = -1
 
     def load_filter(self, program: bytes) -> None:
@@ -163,75 +183,136 @@ class Jail:
         self._filter = channel.sealed_memory("filter", program)
 
     def spawn(self, request: SpawnRequest, fds: Sequence[int]) -> PendingSpawn:
-        """Ask for a sandbox. The zygote serves one at a time: finish or abandon what is returned."""
-        self._lock.acquire()
+        """Ask for a sandbox; finish or abandon what is returned."""
         try:
-            zygote = self._live_zygote()
-            try:
-                channel.send(zygote, request, fds)
-            except (BrokenPipeError, ConnectionResetError):
-                self._drop_zygote()
-                zygote = self._live_zygote()
-                channel.send(zygote, request, fds)
-            self._spawns += 1
-            return PendingSpawn(self, zygote)
+            return self._try_spawn(request, fds)
+        except (BrokenPipeError, ConnectionResetError):
+            # It died since it was looked at; the next one is looked at, too.
+            return self._try_spawn(request, fds)
+
+    def _try_spawn(self, request: SpawnRequest, fds: Sequence[int]) -> PendingSpawn:
+        try:
+            zygote = self._take()
         except OSError as error:
-            self._drop_zygote()
-            self._lock.release()
             raise Unavailable(
                 f"no zygote could be started: {error.strerror or error}; try again"
             ) from error
+        try:
+            channel.send(zygote.channel, request, fds)
         except BaseException:
-            self._lock.release()
+            self._give_up(zygote)
             raise
+        return PendingSpawn(self, zygote)
 
     def close(self) -> None:
         """Let go of the jail; it ends with its control socket."""
-        with self._lock, self._asking:
-            self._drop_zygote()
+        with self._asking, self._changed:
+            self._generation += 1
+            self._drop_free()
             self._control.close()
             if self._filter >= 0:
                 os.close(self._filter)
                 self._filter = -1
 
-    def finished(self, *, broken: bool) -> None:
-        """Free the zygote for the next spawn."""
+    def finished(self, zygote: Zygote, *, broken: bool) -> None:
+        """Take a zygote back."""
         if broken:
-            self._drop_zygote()
-        elif self._is_old() and not self._renewing:
-            self._renewing = True
-            threading.Thread(target=self._renew, name="atoll-zygote", daemon=True).start()
-        self._lock.release()
+            self._give_up(zygote)
+            return
+        copy = self._split(zygote) if self._is_crowded() else None
+        with self._changed:
+            self._spawns += 1
+            if self._is_old() and not self._renewing:
+                self._renewing = True
+                threading.Thread(target=self._renew, name="atoll-zygote", daemon=True).start()
+            for each in (zygote, copy):
+                if each is not None:
+                    self._put(each)
+            self._changed.notify_all()
+
+    # --- taking and giving back ------------------------------------------------------------------------------
+
+    def _take(self) -> Zygote:
+        with self._changed:
+            while True:
+                while self._free:
+                    zygote = self._free.pop()
+                    if not _has_ended(zygote.channel):
+                        return zygote
+                    self._forget(zygote)
+                if not self._count and not self._starting:
+                    self._starting = True
+                    break
+                self._missed += 1
+                self._changed.wait()
+                self._missed -= 1
+        return self._take_first()
+
+    def _take_first(self) -> Zygote:
+        """Start a zygote because there is none."""
+        fresh = None
+        try:
+            fresh = self._start_zygote()
+        finally:
+            with self._changed:
+                self._starting = False
+                zygote = None if fresh is None else self._adopt(fresh)
+                self._changed.notify_all()
+        assert zygote is not None
+        return zygote
+
+    def _is_crowded(self) -> bool:
+        return bool(self._missed) and self._count < self._most
+
+    def _put(self, zygote: Zygote) -> None:
+        if zygote.generation == self._generation:
+            self._free.append(zygote)
+        else:
+            zygote.channel.close()  # it was replaced meanwhile
+
+    def _give_up(self, zygote: Zygote) -> None:
+        with self._changed:
+            self._forget(zygote)
+            self._changed.notify_all()
+
+    def _forget(self, zygote: Zygote) -> None:
+        zygote.channel.close()
+        if zygote.generation == self._generation:
+            self._count -= 1
+
+    def _drop_free(self) -> None:
+        while self._free:
+            self._forget(self._free.pop())
+
+    def _adopt(self, fresh: socket.socket) -> Zygote:
+        """Begin a generation."""
+        self._generation += 1
+        self._count, self._born, self._spawns = 1, time.monotonic(), 0
+        return Zygote(fresh, self._generation)
+
+    # --- renewing ----------------------------------------------------------------------------------------------
 
     def _is_old(self) -> bool:
         age = time.monotonic() - self._born
         return self._spawns >= self._age.most_spawns or age >= self._age.most_seconds
 
     def _renew(self) -> None:
-        """Replace the zygote without anybody waiting: the old one serves until the new one is warm."""
+        """Replace all zygotes without anybody waiting: the old ones serve until the new one is warm."""
         try:
             fresh = self._start_zygote()
         except (OSError, AtollError):
             self._renewing = False  # the next spawn tries again
             return
-        with self._lock:
+        with self._changed:
             if self._control.fileno() < 0:
                 fresh.close()
                 return
-            self._drop_zygote()
-            self._adopt(fresh)
+            self._drop_free()
+            self._free.append(self._adopt(fresh))
             self._renewing = False
+            self._changed.notify_all()
 
-    def _live_zygote(self) -> socket.socket:
-        if self._zygote is not None and not _has_ended(self._zygote):
-            return self._zygote
-        self._drop_zygote()
-        fresh = self._start_zygote()
-        self._adopt(fresh)
-        return fresh
-
-    def _adopt(self, zygote: socket.socket) -> None:
-        self._zygote, self._born, self._spawns = zygote, time.monotonic(), 0
+    # --- starting ----------------------------------------------------------------------------------------------
 
     def _start_zygote(self) -> socket.socket:
         ours, theirs = channel.socket_pair()
@@ -246,6 +327,23 @@ class Jail:
             ours.close()
             raise
         return ours
+
+    def _split(self, zygote: Zygote) -> Zygote | None:
+        """Return a copy of a zygote, or None if it could not be made; one is enough to go on."""
+        with self._changed:
+            self._count += 1
+        ours, theirs = channel.socket_pair()
+        ours.settimeout(_SECONDS)
+        copy = Zygote(ours, zygote.generation)
+        try:
+            request = SpawnRequest(version=VERSION, flags=SpawnFlag.SPLIT)
+            with theirs:
+                channel.send(zygote.channel, request, [theirs.fileno()])
+            _check(channel.receive_only(zygote.channel, StepReply))
+        except (OSError, Unavailable):
+            self._give_up(copy)
+            return None
+        return copy
 
     def _ask_for_zygote(self, theirs: socket.socket) -> None:
         request = JailMessage(op=JailOp.ZYGOTE, interpreter=self.template.interpreter)
@@ -263,16 +361,11 @@ class Jail:
                 _check(StepReply(step=Step.ZYGOTE_START, error=max(0, -message.pid)))
                 return
 
-    def _drop_zygote(self) -> None:
-        if self._zygote is not None:
-            self._zygote.close()
-            self._zygote = None
-
 
 class PendingSpawn:
     """A spawn under way."""
 
-    def __init__(self, jail: Jail, zygote: socket.socket) -> None:
+    def __init__(self, jail: Jail, zygote: Zygote) -> None:
         self._jail = jail
         self._zygote = zygote
         self._open = True
@@ -281,7 +374,7 @@ class PendingSpawn:
         """Wait for the zygote's word that the sandbox is set up; raise `Unavailable` naming the step."""
         broken = True
         try:
-            reply = channel.receive_only(self._zygote, StepReply)
+            reply = channel.receive_only(self._zygote.channel, StepReply)
             broken = reply is None
         except OSError as error:
             raise Unavailable(f"the zygote does not answer: {error.strerror}; try again") from error
@@ -297,7 +390,7 @@ class PendingSpawn:
             return
         broken = True
         try:
-            broken = channel.receive_only(self._zygote, StepReply) is None
+            broken = channel.receive_only(self._zygote.channel, StepReply) is None
         except OSError:
             broken = True
         finally:
@@ -306,7 +399,7 @@ class PendingSpawn:
     def _end(self, *, broken: bool) -> None:
         if self._open:
             self._open = False
-            self._jail.finished(broken=broken)
+            self._jail.finished(self._zygote, broken=broken)
 
 
 def _start(program: Path, control: socket.socket, *, rootless: bool) -> subprocess.Popen[bytes]:

@@ -711,6 +711,18 @@ static long load_filter(int fd)
     return 0;
 }
 
+/* Makes a second zygote of this one. Returns the socket that this process serves from now on. */
+static int split(int control, struct step_reply *reply)
+{
+    long pid = fork_quietly ? fork_quietly() : sys(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0) {
+        sys(SYS_close, control);
+        return passed[0];
+    }
+    *reply = (struct step_reply){.step = pid < 0 ? STEP_CLONE : STEP_NONE, .error = pid < 0 ? EAGAIN : 0};
+    return control;
+}
+
 /* Returns only in a kernel. */
 static void serve(int control)
 {
@@ -720,8 +732,15 @@ static void serve(int control)
         if (length <= 0)
             sys(SYS_exit_group, 0);
         struct step_reply reply = {.step = STEP_CLONE, .error = EPROTO};
-        if (valid_request(length))
+        if (length == sizeof request && request.flags == SPAWN_FLAG_SPLIT && passed_count == 1) {
+            int served = split(control, &reply);
+            if (served != control) {
+                control = served;
+                continue;
+            }
+        } else if (valid_request(length)) {
             reply = spawn();
+        }
         for (int i = 0; i < passed_count; i++)
             sys(SYS_close, passed[i]);
         send_message(control, &reply, sizeof reply, -1);
