@@ -124,7 +124,7 @@ class AsyncNode:
     async def end(self, claim: Claim) -> None:
         """Destroy the sandbox of a claim; safe to call twice, and while it is being made."""
         with anyio.CancelScope(shield=True):
-            hosted = await anyio.to_thread.run_sync(claim.end) if claim.is_busy else claim.end()
+            hosted = await anyio.to_thread.run_sync(claim.end)
             if hosted is not None:
                 await self.call(hosted.destroy)
 

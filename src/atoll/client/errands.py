@@ -23,11 +23,6 @@ class Claim:
         self._hosted: HostedSandbox | None = None
         self._over = False
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether the sandbox is being made just now, so that others have to wait."""
-        return self._guard.locked()
-
     def open(self) -> HostedSandbox:
         """Return the sandbox; made in this thread if need be."""
         self.node.check_process()
@@ -40,12 +35,13 @@ class Claim:
             return self._hosted
 
     def end(self) -> HostedSandbox | None:
-        """Let nobody use it any more; return what has to be destroyed."""
+        """Let nobody use it any more, and destroy it; return what has to be destroyed in the node's event loop."""
         self.node.check_process()
         with self._guard:
             self._over = True
             self.node.claims.pop(self.spec.id, None)
-            return self._hosted
+            hosted = self._hosted
+        return None if hosted is None or hosted.destroy_here() else hosted
 
 
 def find_claim(sandbox_id: str) -> Claim:

@@ -202,6 +202,11 @@ class Sandbox(Protocol):
         """End every process, abort running calls and remove everything; safe to call twice."""
         ...
 
+    def destroy_here(self) -> bool:
+        """Destroy it in this thread, which waits, if the event loop has nothing to do with it: no more than its first
+        kernel was used. Else nothing happens and the answer is False; any thread may call it."""
+        ...
+
 
 class Process(Protocol):
     """A program running in a sandbox."""

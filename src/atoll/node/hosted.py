@@ -180,6 +180,10 @@ class HostedSandbox:
         """End the sandbox and all in it; safe to call twice."""
         await self._sandbox.destroy()
 
+    def destroy_here(self) -> bool:
+        """End it in this thread, if that can be; else return False."""
+        return self._sandbox.destroy_here()
+
 
 async def open_hosted(engine: Engine, spec: SandboxSpec, tasks: TaskGroup) -> HostedSandbox:
     """Make a sandbox; what goes on in its background, `tasks` owns."""

@@ -9,6 +9,7 @@ import posixpath
 import signal
 import socket
 import stat
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -20,7 +21,7 @@ import anyio.to_thread
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Place
-from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel
+from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill_and_wait
 from atoll.engines.namespaces.cgroups import Events, SandboxCgroup
 from atoll.engines.namespaces.drains import Drains
 from atoll.engines.namespaces.process import (
@@ -84,6 +85,9 @@ class NamespaceSandbox:
         self._processes: set[NamespaceProcess] = set()
         self._seen = Events()
         self._kills_by_watchdog = 0
+        self._guard = threading.Lock()
+        self._is_used_at_home = False
+        self._gone = threading.Event()
         self._ending = anyio.Lock()
         self._freezing = anyio.Lock()
         self._calls: set[anyio.CancelScope] = set()
@@ -157,7 +161,7 @@ class NamespaceSandbox:
 
     def take_kernel(self) -> NamespaceProcess | None:
         """Return the kernel that was made together with the sandbox, once."""
-        self._check_running()
+        self._check_state()
         return self._kernel_process(self._ready_kernels.pop()) if self._ready_kernels else None
 
     def _kernel_process(self, plumbing: Plumbing) -> NamespaceProcess:
@@ -255,6 +259,7 @@ class NamespaceSandbox:
     @asynccontextmanager
     async def awake(self) -> AsyncIterator[None]:
         """Let a paused sandbox run for a moment."""
+        self._use_at_home()
         async with self._freezing:
             if self._state is not SandboxState.PAUSED or self._cgroup is None:
                 yield
@@ -276,7 +281,7 @@ class NamespaceSandbox:
 
     async def wait_ended(self) -> None:
         """Return once the sandbox is destroyed or lost."""
-        if self._state is not SandboxState.DESTROYED:
+        if self._use_at_home():
             await self._wait_gone()
 
     async def _wait_gone(self) -> None:
@@ -290,7 +295,7 @@ class NamespaceSandbox:
         """End every process, abort running calls and remove everything."""
         with anyio.CancelScope(shield=True):
             async with self._ending:
-                if self._state is not SandboxState.DESTROYED:
+                if self._use_at_home():
                     paused, self._state = self._state is SandboxState.PAUSED, SandboxState.DESTROYED
                     for call in list(self._calls):
                         call.cancel()
@@ -298,8 +303,35 @@ class NamespaceSandbox:
                     # Whoever reads or waits notices the end before its descriptors go.
                     await anyio.lowlevel.checkpoint()
                     self._release()
-                    await anyio.to_thread.run_sync(self._resources.close)
-                    self._forget(self)
+                    anyio.notify_closing(self._pidfd)
+                    await anyio.to_thread.run_sync(self._remove)
+                elif not self._gone.is_set():
+                    await anyio.to_thread.run_sync(self._gone.wait)
+
+    def destroy_here(self) -> bool:
+        """Destroy it in this thread, if the event loop has nothing to do with it."""
+        with self._guard:
+            if self._is_used_at_home:
+                return False
+            self._is_used_at_home, self._state = True, SandboxState.DESTROYED
+        with our_errors():
+            kill_and_wait(self._pidfd)
+            self._release()
+            self._remove()
+        return True
+
+    def _use_at_home(self) -> bool:
+        """Have it ended in the event loop from now on; return False if that was done elsewhere."""
+        with self._guard:
+            self._is_used_at_home = True
+            return self._state is not SandboxState.DESTROYED
+
+    def _remove(self) -> None:
+        try:
+            self._resources.close()
+        finally:
+            self._forget(self)
+            self._gone.set()
 
     async def _kill(self, paused: bool) -> None:
         with suppress(ProcessLookupError):
@@ -316,7 +348,6 @@ class NamespaceSandbox:
         for plumbing in self._ready_kernels:
             plumbing.close()
         self._workspace.close()
-        anyio.notify_closing(self._pidfd)
 
     def note_watchdog_kill(self) -> None:
         """Remember that the next process to die was killed for its memory."""
@@ -395,6 +426,10 @@ class NamespaceSandbox:
         return self._state is SandboxState.DESTROYED or is_over(self._pidfd)
 
     def _check_running(self) -> None:
+        self._use_at_home()
+        self._check_state()
+
+    def _check_state(self) -> None:
         state = self.info.state
         if state is SandboxState.PAUSED:
             raise Conflict(f"sandbox {self.id} is paused; resume it first", sandbox=self.id)

@@ -67,6 +67,10 @@ class FakeSandbox:
         """The sandbox's files."""
         return self._workspace
 
+    def destroy_here(self) -> bool:
+        """Nothing: tasks of the event loop have to do with everything here."""
+        return False
+
     def take_kernel(self) -> None:
         """Return nothing: there are no kernels here."""
 
