@@ -11,6 +11,7 @@ from benchmarks.conditions import Conditions
 from benchmarks.contest import PAIRS, Outcome
 from benchmarks.places import locked
 from benchmarks.report import Report
+from benchmarks.targets import judge
 from benchmarks.workshop import Workshop
 
 
@@ -58,4 +59,5 @@ class Benchmark:
                 "summary": self.summary,
                 "conditions": run.conditions.as_json(),
                 **body,
+                **judge(self.name, body),
             }

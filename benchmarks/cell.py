@@ -15,14 +15,14 @@ from benchmarks.peers.peer import Peer
 
 def run(run: Run) -> Mapping[str, Any]:
     """Measure each way of asking; the most direct one stands for the whole."""
-    with AtollSide(run.workshop.place) as atoll:
+    with AtollSide() as atoll:
         run.observe(atoll)
-        atoll.open_live(1)
         parts: dict[str, Any] = {}
-        for name, cell in atoll.cells().items():
+        for name, open_kernel in atoll.cells().items():
+            kernel = open_kernel()
             peers: list[Peer] = [JupyterExecute(run.workshop), DockerExec(run.workshop)]
-            parts[name] = run.body(contest(cell, peers, pairs=run.options.pairs))
-        atoll.close_live()
+            parts[name] = run.body(contest(kernel.run_cell, peers, pairs=run.options.pairs))
+            kernel.close()
     return {**next(iter(parts.values())), "parts": parts, "missing": MISSING_CELLS}
 
 

@@ -51,7 +51,7 @@ class Conditions:
             "user": "root" if os.geteuid() == 0 else "ordinary",
             "commit": _commit(),
             "versions": dict(sorted(self._versions.items())),
-            "isolation": self._atoll,
+            **self._atoll,
             **self._notes,
         }
 

@@ -1,17 +1,18 @@
-"""Atoll and its peers in turns, so that whatever else the machine does hits all of them alike.
+"""Atoll and a peer in turns, so that whatever else the machine does hits both alike.
 
-Each turn of a peer is a pair: Atoll, then the peer. A peer that is slow gets fewer pairs, spread over
-the whole run. One that fails is left out from then on and listed with the reason.
+Each turn is a pair: Atoll, then the peer. One peer after the other, because what a heavy one leaves behind
+would be felt by whoever comes next; a ratio is taken to Atoll's own samples in the pairs with that peer. One
+that is slow gets fewer pairs. One that fails is left out from then on and listed with the reason.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from benchmarks.figures import Figures
+from benchmarks.figures import Figures, milliseconds
 from benchmarks.peers.peer import Peer
 from benchmarks.places import Failed, say
 
@@ -24,24 +25,36 @@ Measure = Callable[[], float]
 
 
 @dataclass(slots=True)
-class Outcome:
-    """Samples in seconds, Atoll's and each peer's, and why a peer has none."""
+class Pairs:
+    """Samples in seconds of Atoll and of one peer, taken in turns."""
 
     atoll: list[float] = field(default_factory=list)
-    peers: dict[str, list[float]] = field(default_factory=dict)
+    peer: list[float] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the peer's figures and how many times longer it took."""
+        atoll, peer = Figures.of(self.atoll), Figures.of(self.peer)
+        beside = {"atoll_p50_ms": milliseconds(atoll.p50)}
+        return {**peer.as_json(), **peer.ratios_to(atoll), **beside}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The pairs with each peer, Atoll's samples in all of them, and why a peer has none."""
+
+    atoll: list[float] = field(default_factory=list)
+    peers: dict[str, Pairs] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, object]:
         """Return `atoll` and `peers` as they stand in a report."""
-        atoll = Figures.of(self.atoll)
-        peers: dict[str, dict[str, object]] = {}
-        for name, samples in self.peers.items():
-            figures = Figures.of(samples)
-            peers[name] = {**figures.as_json(), **figures.ratios_to(atoll)}
+        peers: dict[str, dict[str, object]] = {
+            name: pairs.as_json() for name, pairs in self.peers.items()
+        }
         for name, reason in self.reasons.items():
             peers[name] = {"reason": reason}
-        return {"atoll": atoll.as_json(), "peers": peers}
+        return {"atoll": Figures.of(self.atoll).as_json(), "peers": peers}
 
 
 def contest(
@@ -51,48 +64,56 @@ def contest(
     pairs: int = PAIRS,
     peer_seconds: float = PEER_SECONDS,
 ) -> Outcome:
-    """Prepare the peers, run all in turns and close them; Atoll's failures are raised."""
+    """Measure Atoll beside one peer after the other; Atoll's failures are raised."""
     outcome = Outcome()
-    with ExitStack() as end:
-        atoll()
-        turns = _prepare(peers, outcome, end, pairs, peer_seconds)
-        for number in range(pairs):
-            for peer in peers:
-                if peer.name in turns and _is_due(number, pairs, turns[peer.name]):
-                    _run_pair(atoll, peer, outcome, turns)
-            if not turns:
-                outcome.atoll.append(atoll())
-            _tell(number, pairs)
+    atoll()
+    for peer in peers:
+        try:
+            _measure(atoll, peer, outcome, pairs, peer_seconds)
+        except _CannotRunError as error:
+            say(f"{peer.name} cannot run: {error}")
+            outcome.reasons[peer.name] = str(error)
+    if not outcome.peers:
+        outcome.atoll += [atoll() for _ in range(pairs)]
     return outcome
 
 
-def _prepare(
-    peers: Sequence[Peer], outcome: Outcome, end: ExitStack, pairs: int, peer_seconds: float
-) -> dict[str, int]:
-    """Get the peers ready, each warmed up by one run that does not count; return their pairs."""
-    turns: dict[str, int] = {}
-    for peer in peers:
-        say(f"preparing {peer.name}")
-        end.callback(_close, peer)
-        try:
-            outcome.versions.update(peer.prepare())
-            peer.run_once()
-            started = time.monotonic()
-            peer.run_once()
-            turns[peer.name] = pairs_for(time.monotonic() - started, pairs, peer_seconds)
-        except Failed as error:
-            _leave_out(peer, error, outcome)
-    return turns
+class _CannotRunError(Exception):
+    """A peer's failure, told apart from one of Atoll's."""
 
 
-def _run_pair(atoll: Measure, peer: Peer, outcome: Outcome, turns: dict[str, int]) -> None:
-    seconds = atoll()
+@contextmanager
+def _peer_errors() -> Iterator[None]:
     try:
-        outcome.peers.setdefault(peer.name, []).append(peer.run_once())
+        yield
     except Failed as error:
-        del turns[peer.name]
-        _leave_out(peer, error, outcome)
-    outcome.atoll.append(seconds)
+        raise _CannotRunError(str(error)) from error
+
+
+def _measure(atoll: Measure, peer: Peer, outcome: Outcome, pairs: int, peer_seconds: float) -> None:
+    """Take turns with a peer, from getting it ready to closing it."""
+    found = Pairs()
+    try:
+        with _peer_errors():
+            outcome.versions.update(peer.prepare())
+            turns = pairs_for(_warm_up(peer), pairs, peer_seconds)
+        say(f"{turns} pairs with {peer.name}")
+        for _ in range(turns):
+            found.atoll.append(atoll())
+            with _peer_errors():
+                found.peer.append(peer.run_once())
+    finally:
+        _close(peer)
+    outcome.peers[peer.name] = found
+    outcome.atoll += found.atoll
+
+
+def _warm_up(peer: Peer) -> float:
+    """Run a peer twice, which does not count; return the seconds of the second time with all around it."""
+    peer.run_once()
+    started = time.monotonic()
+    peer.run_once()
+    return time.monotonic() - started
 
 
 def pairs_for(seconds: float, pairs: int, peer_seconds: float) -> int:
@@ -100,24 +121,8 @@ def pairs_for(seconds: float, pairs: int, peer_seconds: float) -> int:
     return min(pairs, max(LEAST_PAIRS, int(peer_seconds / max(seconds, 1e-6))))
 
 
-def _is_due(number: int, rounds: int, turns: int) -> bool:
-    """Whether this round is one of `turns` that are spread evenly over all rounds."""
-    return number * turns // rounds != (number - 1) * turns // rounds
-
-
-def _leave_out(peer: Peer, error: Failed, outcome: Outcome) -> None:
-    say(f"{peer.name} cannot run: {error}")
-    outcome.peers.pop(peer.name, None)
-    outcome.reasons[peer.name] = str(error)
-
-
 def _close(peer: Peer) -> None:
     try:
         peer.close()
     except Failed as error:
         say(f"{peer.name} could not be closed: {error}")
-
-
-def _tell(number: int, pairs: int) -> None:
-    if (number + 1) % max(1, pairs // 5) == 0:
-        say(f"{number + 1} of {pairs} rounds")

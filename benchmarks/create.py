@@ -29,7 +29,7 @@ def run(run: Run) -> Mapping[str, Any]:
         LlmSandbox(shop),
         IpykernelStart(shop),
     ]
-    with AtollSide(shop.place) as atoll:
+    with AtollSide() as atoll:
         run.observe(atoll)
         run.conditions.note(
             timed="until the caller has the output; removing what was made is not timed",

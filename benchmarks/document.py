@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +59,22 @@ def _section(report: Report) -> Iterator[str]:
         yield ""
     for name, reason in report.get("missing", {}).items():
         yield f"Not measured: `{name}` ({reason}).\n"
-    if budget := report.get("budget"):
-        yield f"Budget: {', '.join(f'{_HEADINGS[name]} {most}' for name, most in budget.items())}.\n"
+    yield from _targets(report["targets"])
     yield from _conditions(report["conditions"])
+
+
+def _targets(targets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if targets:
+        yield "| target | found | reached |\n|---|---|---|"
+        for target in targets:
+            found = "not measured" if target["found"] is None else shown(target["found"])
+            yield f"| {target['target']} | {found} | {'yes' if target['reached'] else '**no**'} |"
+        yield ""
 
 
 def _table(part: Mapping[str, Any]) -> Iterator[str]:
     rows = list(rows_of(part))
-    columns = [key for key in _columns(rows) if key != "reason"]
+    columns = [key for key in _columns(rows) if key != "reason"] or ["p50_ms"]
     yield f"| | {' | '.join(_HEADINGS.get(column, column) for column in columns)} |"
     yield "|---|" + "---|" * len(columns)
     for name, figures in rows:
@@ -87,12 +95,14 @@ _HEADINGS = {
     "p10_ms": "p10 ms",
     "ratio_p50": "× at p50",
     "ratio_p10": "× at p10",
+    "atoll_p50_ms": "Atoll beside it, p50 ms",
     "per_second": "per second",
     "private_dirty_mb": "private MB",
     "cgroup_mb": "cgroup MB",
     "ratio_private_dirty": "× private",
     "ratio_cgroup": "× cgroup",
     "slower_percent": "slower by %",
+    "collected_mb": "private MB after gc.collect()",
     "page_faults": "page faults",
     "system_calls": "system calls",
     "private_pages": "private pages",
@@ -100,18 +110,21 @@ _HEADINGS = {
 
 
 def _conditions(found: Mapping[str, Any]) -> Iterator[str]:
-    isolation = found["isolation"]
-    inside = isolation.get("inside", {})
+    inside = found.get("inside", {})
     load = f"{found['load_before'][0]} before, {found['load_after'][0]} after"
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     yield f"- {found['date']}, commit {found['commit']}, as {found['user']}"
     yield f"- Linux {found['kernel']} on {found['cpu']}, {found['cpus_used']} of {found['cpus']} cpus; load {load}"
-    yield f"- Atoll: {isolation.get('atoll')}; engine {isolation.get('engine')}; Python {found['python']}"
     yield (
-        f"- inside: system-call filter mode {inside.get('seccomp_mode')}, capabilities {inside.get('capabilities')},"
-        f" own namespaces {' '.join(inside.get('namespaces', []))}"
+        f"- Atoll: {found.get('measured')}; {'with' if found.get('pool') else 'without'} a pool;"
+        f" engine {found.get('engine')}; Python {found['python']}"
     )
-    enforced = isolation.get("enforced_by", {})
+    yield (
+        f"- inside: IPython {'loaded' if inside.get('ipython') else 'not loaded'},"
+        f" system-call filter mode {inside.get('seccomp_mode')}, capabilities {inside.get('capabilities')},"
+        f" cgroup {' '.join(inside.get('cgroup', []))}, own namespaces {' '.join(inside.get('namespaces', []))}"
+    )
+    enforced = found.get("enforced_by", {})
     yield f"- limits: {', '.join(f'{name} by {by}' for name, by in sorted(enforced.items()))}"
     if versions:
         yield f"- peers: {versions}"

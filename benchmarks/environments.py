@@ -20,6 +20,11 @@ def make_environment(place: Path, name: str, requirements: Sequence[str]) -> Pat
     return folder / "bin/python"
 
 
+def site_packages(python: Path) -> Path:
+    """Return the folder that holds the packages of an environment."""
+    return next(python.parent.parent.glob("lib/python*/site-packages"))
+
+
 def versions_in(python: Path, names: Sequence[str]) -> dict[str, str]:
     """Return the installed versions of these distributions."""
     code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
 
@@ -63,6 +63,6 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def summed(samples: Mapping[str, Sequence[float]]) -> list[float]:
+def summed(parts: Sequence[Sequence[float]]) -> list[float]:
     """Return what all parts took together, sample by sample."""
-    return [sum(row) for row in zip(*samples.values(), strict=False)]
+    return [sum(row) for row in zip(*parts, strict=False)]

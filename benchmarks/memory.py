@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,21 @@ def descendants(pid: int) -> set[int]:
             found.add(child)
             waiting.append(child)
     return found
+
+
+def processes_since(before: set[int], sandbox_ids: Collection[str]) -> set[int]:
+    """Return our processes that were not there before and belong to these sandboxes.
+
+    Cgroups tell, which are named after them: a zygote may have been renewed meanwhile. Without any, all count.
+    """
+    fresh = own_descendants() - before
+    wanted = set(sandbox_ids)
+    return {pid for pid in fresh if wanted & _cgroup_names(pid)} or fresh
+
+
+def _cgroup_names(pid: int) -> set[str]:
+    lines = _read(Path(f"/proc/{pid}/cgroup")).splitlines()
+    return {line.rpartition("/")[2] for line in lines}
 
 
 def cgroup_bytes(pids: Iterable[int]) -> int | None:

@@ -17,11 +17,11 @@ def table(report: Report) -> str:
         lines += [_line(row) for row in rows_of(part)] + [""]
     for name, reason in report.get("missing", {}).items():
         lines.append(f"not measured: {name} ({reason})")
-    if report.get("over_budget"):
-        lines.append(f"over budget: {', '.join(report['over_budget'])}")
+    for target in report["targets"]:
+        lines.append(f"{'reached' if target['reached'] else 'MISSED':9}{told(target)}")
     conditions = report["conditions"]
     loads = f"{conditions['load_before'][0]} → {conditions['load_after'][0]}"
-    lines.append(f"{conditions['isolation'].get('atoll', '')}; load {loads}".strip("; "))
+    lines.append(f"{conditions.get('measured', '')}; load {loads}".strip("; "))
     return "\n".join(lines)
 
 
@@ -43,6 +43,12 @@ def rows_of(part: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def shown(value: object) -> str:
     """Return a figure as people read it."""
     return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 10_000 else str(value)
+
+
+def told(target: Mapping[str, Any]) -> str:
+    """Return a target and what was found, in words."""
+    found = target["found"]
+    return f"{target['target']}: {'not measured' if found is None else shown(found)}"
 
 
 def _line(row: tuple[str, Mapping[str, Any]]) -> str:

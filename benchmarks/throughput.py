@@ -53,7 +53,7 @@ def run(run: Run) -> Mapping[str, Any]:
         Burst(BwrapPython(shop), OPERATIONS),
         Burst(DockerRun(shop, auto_remove=True), DOCKER_OPERATIONS),
     ]
-    with _on_cores(CORES), AtollSide(shop.place) as atoll:
+    with _on_cores(CORES), AtollSide() as atoll:
         run.observe(atoll)
         run.conditions.note(clients=CLIENTS, operations_per_window=OPERATIONS)
         body = run.body(

@@ -1,7 +1,8 @@
-"""Ordinary work to do inside a sandbox and outside of one: imports, a compiler, tests, git."""
+"""Ordinary work to do inside a sandbox and outside of one: imports, a compiler, pytest, git."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,41 +58,47 @@ for name in {_MODULES.split()!r}:
         pass  # not in every version
 """
 
+_PYTEST = """
+import sys
+sys.path.insert(0, "packages")
+import pytest
+sys.exit(pytest.main(["-q", "test_work.py"]))
+"""
+
 _TESTS = """
-import json, os, subprocess, sys, tempfile, threading, unittest
+import json, subprocess, threading
+import pytest
+
+rounds = pytest.mark.parametrize("number", range(25))
 
 
-class Ordinary(unittest.TestCase):
-    def files(self, number):
-        with tempfile.TemporaryDirectory() as folder:
-            for index in range(20):
-                path = os.path.join(folder, f"{index}.json")
-                with open(path, "w") as file:
-                    json.dump({"number": number, "index": list(range(200))}, file)
-                with open(path) as file:
-                    self.assertEqual(json.load(file)["number"], number)
-
-    def threads(self, number):
-        done = []
-        workers = [threading.Thread(target=done.append, args=(index,)) for index in range(8)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        self.assertEqual(sorted(done), list(range(8)))
-
-    def numbers(self, number):
-        self.assertEqual(sum(value * value for value in range(20000)), 2666466670000)
-
-    def programs(self, number):
-        self.assertEqual(subprocess.run(["true"]).returncode, 0)
+@rounds
+def test_files(tmp_path, number):
+    for index in range(20):
+        path = tmp_path / f"{index}.json"
+        path.write_text(json.dumps({"number": number, "index": list(range(200))}))
+        assert json.loads(path.read_text())["number"] == number
 
 
-for index in range(100):
-    kind = ("files", "threads", "numbers", "programs")[index % 4]
-    setattr(Ordinary, f"test_{index}", lambda self, kind=kind, index=index: getattr(self, kind)(index))
+@rounds
+def test_threads(number):
+    done = []
+    workers = [threading.Thread(target=done.append, args=(index,)) for index in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert sorted(done) == list(range(8))
 
-unittest.main(verbosity=0)
+
+@rounds
+def test_numbers(number):
+    assert sum(value * value for value in range(20000)) == 2666466670000
+
+
+@rounds
+def test_programs(number):
+    assert subprocess.run(["true"]).returncode == 0
 """
 
 _GIT = """
@@ -121,15 +128,15 @@ git diff HEAD~5 >diff.txt
 """
 
 
-def workloads() -> Mapping[str, Workload]:
-    """Return the work by name."""
+def workloads(packages: Path) -> Mapping[str, Workload]:
+    """Return the work by name; `packages` is a folder that holds pytest."""
     python = str(real_python())
     return {
         "import": Workload([python, "-I", "work.py"], _writes("work.py", _IMPORTS)),
         "compile": Workload(
             ["/usr/bin/gcc", "-O2", "-c", "-o", "work.o", "work.c"], _writes("work.c", _c_source())
         ),
-        "tests": Workload([python, "-I", "work.py"], _writes("work.py", _TESTS)),
+        "pytest": Workload([python, "-I", "-c", _PYTEST], _copies(packages)),
         "git": Workload(["/bin/sh", "work.sh"], _writes("work.sh", _GIT)),
     }
 
@@ -139,6 +146,16 @@ def _writes(name: str, text: str) -> Callable[[Path], None]:
         (folder / name).write_text(text)
 
     return write
+
+
+def _copies(packages: Path) -> Callable[[Path], None]:
+    """Return what puts pytest and tests into a folder, which neither side shares with the other."""
+
+    def copy(folder: Path) -> None:
+        shutil.copytree(packages, folder / "packages")
+        (folder / "test_work.py").write_text(_TESTS)
+
+    return copy
 
 
 def _c_source(functions: int = 60) -> str:

@@ -43,8 +43,10 @@ class DrivenProgram:
             self._process.stdin.flush()
         except OSError as error:
             raise Failed(f"the peer's program is gone: {error}") from error
-        readable, _, _ = select.select([self._process.stdout], [], [], _ORDER_SECONDS)
-        answer = self._process.stdout.readline() if readable else ""
+        # Not select(), which takes no descriptor past the first thousand.
+        waiting = select.poll()
+        waiting.register(self._process.stdout, select.POLLIN)
+        answer = self._process.stdout.readline() if waiting.poll(_ORDER_SECONDS * 1000) else ""
         if not answer:
             raise Failed(f"the peer's program gave no answer to {line!r}")
         decoded: dict[str, Any] = json.loads(answer)

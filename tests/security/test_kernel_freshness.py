@@ -46,8 +46,8 @@ async def put(sandbox: AsyncSandbox) -> None:
         await sandbox.files.write(f"{FOLDER}/{path}", (ATTACKS / path).read_bytes())
 
 
-async def draw(sandbox: AsyncSandbox) -> dict[str, Any]:
-    cell = (await sandbox.run_code(attack_cell("draw_chance"))).check()
+async def draw(sandbox: AsyncSandbox, kernel: str | None = None) -> dict[str, Any]:
+    cell = (await sandbox.run_code(attack_cell("draw_chance"), kernel=kernel)).check()
     return parse_findings(cell.stdout.encode())
 
 
@@ -73,13 +73,16 @@ async def test_kernels_born_with_their_sandboxes_draw_differently(campaign: Camp
 @pytest.mark.timeout(3600)
 async def test_kernels_that_join_sandboxes_draw_differently(campaign: Campaign) -> None:
     draws = Draws()
-    each = campaign.count(10_000) // _AT_ONCE
+    each = campaign.count(10_000) // _AT_ONCE // 2
 
     async def work() -> None:
         async with AsyncSandbox() as sandbox:
             await put(sandbox)
             for _ in range(each):
                 draws.add(await draw(sandbox))
+                another = await sandbox.kernels.open()
+                draws.add(await draw(sandbox, another.id))
+                await sandbox.kernels.close(another.id)
                 await sandbox.restart()
 
     async with anyio.create_task_group() as tasks:

@@ -37,6 +37,15 @@ def show_many_names(forger: Forger) -> None:
         whole = json.dumps(forger.message("display"))
 
 
+def replace_small_by_large_values(forger: Forger) -> None:
+    names = [{"display_id": str(number)} for number in range(200)]
+    for name in names:
+        forger.say(transient=name)
+    text = "x" * (MOST - ROOM)
+    for name in names:
+        forger.say(transient=name, update=True, data={"text/plain": text})
+
+
 def fail_at_length(forger: Forger) -> None:
     lines = ["x" * 1000] * (MOST // 1100)
     for _ in range(100):
@@ -84,7 +93,8 @@ def ask_for_ever(forger: Forger) -> None:
 WAYS: dict[str, Callable[[Forger], None]] = {
     way.__name__: way
     for way in (
-        show_large_values, show_small_values, show_many_names, fail_at_length, never_finish_a_frame,
-        print_for_ever, print_and_show, print_marks, ask_for_ever,
+        show_large_values, show_small_values, show_many_names, replace_small_by_large_values,
+        fail_at_length, never_finish_a_frame, print_for_ever, print_and_show, print_marks,
+        ask_for_ever,
     )
 }  # fmt: skip

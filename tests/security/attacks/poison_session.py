@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import atexit
 import builtins
 import codecs
@@ -160,8 +161,8 @@ def poison_interpreter() -> None:
 def poison_ipython() -> None:
     shell = get_ipython()  # type: ignore[name-defined]  # noqa: F821 - it is there in a session
     shell.events.register("pre_run_cell", poison)
-    shell.input_transformers_cleanup.append(lambda lines: ["poison\n" for _ in lines])
-    shell.ast_transformers.append(poison)
+    shell.input_transformers_cleanup.append(list)
+    shell.ast_transformers.append(ast.NodeTransformer())
     shell.register_magic_function(poison, magic_name="poison")
     shell.display_formatter.formatters["text/plain"].for_type(list, poison)
     shell.set_custom_exc((Exception,), poison)

@@ -240,7 +240,9 @@ class V1Tree:
 
     def plan(self, name: str, limits: ResolvedLimits) -> V1Cgroup:
         """Return the cgroup of a sandbox, yet to be made."""
-        return V1Cgroup({each: path / name for each, path in self._directories.items()}, limits)
+        return V1Cgroup(
+            {each: f"{path}/{name}" for each, path in self._directories.items()}, limits
+        )
 
     def remove(self) -> None:
         """Remove the engine's directories."""
@@ -249,11 +251,11 @@ class V1Tree:
 
 
 class V1Cgroup:
-    """A sandbox's directory in each hierarchy."""
+    """A sandbox's directory in each hierarchy; as text, since every create builds a dozen paths."""
 
     cloned_into = False
 
-    def __init__(self, directories: Mapping[str, Path], limits: ResolvedLimits) -> None:
+    def __init__(self, directories: Mapping[str, str], limits: ResolvedLimits) -> None:
         self._directories = directories
         self._distinct = tuple(dict.fromkeys(directories.values()))
         self._limits = limits
@@ -281,27 +283,29 @@ class V1Cgroup:
     @property
     def paths(self) -> Mapping[str, str]:
         """Controllers and the name of the directory each process has to be in."""
-        return {controller: path.name for controller, path in self._directories.items()}
+        return {
+            controller: path.rpartition("/")[2] for controller, path in self._directories.items()
+        }
 
     def open_entries(self) -> tuple[int, ...]:
         """Return the task lists, to which a process writes itself."""
         with ExitStack() as undo:
             fds = []
             for directory in self._distinct:
-                fds.append(os.open(directory / "tasks", os.O_WRONLY | os.O_CLOEXEC))
+                fds.append(os.open(f"{directory}/tasks", os.O_WRONLY | os.O_CLOEXEC))
                 undo.callback(os.close, fds[-1])
             undo.pop_all()
         return tuple(fds)
 
     def events(self) -> Events:
         """Return how often limits were hit."""
-        memory = _read_keyed(self._directories["memory"] / "memory.oom_control")
-        pids = _read_keyed(self._directories["pids"] / "pids.events")
+        memory = _read_keyed(f"{self._directories['memory']}/memory.oom_control")
+        pids = _read_keyed(f"{self._directories['pids']}/pids.events")
         return Events(memory.get("oom_kill", 0), pids.get("max", 0))
 
     def freeze(self, frozen: bool) -> None:
         """Stop all processes, or let them go on."""
-        state = self._directories["freezer"] / "freezer.state"
+        state = Path(self._directories["freezer"], "freezer.state")
         state.write_text("FROZEN" if frozen else "THAWED")
         _wait_for(state, "FROZEN" if frozen else "THAWED")
 
@@ -310,9 +314,9 @@ class V1Cgroup:
         memory = self._directories["memory"]
         # Page cache that is left would keep the memory cgroup alive, out of sight. Emptying takes the kernel longer
         # than making a sandbox, so it is done only if there is something.
-        if _read_keyed(memory / "memory.stat").get("cache", 1):
+        if _read_keyed(f"{memory}/memory.stat").get("cache", 1):
             with suppress(OSError):
-                _write(memory / "memory.force_empty", "0")
+                _write(f"{memory}/memory.force_empty", "0")
         _remove_all(self._distinct)
 
 
@@ -517,16 +521,16 @@ def _quota(limits: ResolvedLimits) -> int:
     return max(1000, int(limits.cpus * _PERIOD_US))
 
 
-def _write_settings(directory: Path, settings: Mapping[str, str]) -> None:
+def _write_settings(directory: str | Path, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         # A question mark: not every kernel accounts for swap.
-        path = directory / name.lstrip("?")
-        if name.startswith("?") and not path.exists():
+        path = f"{directory}/{name.lstrip('?')}"
+        if name.startswith("?") and not os.path.exists(path):
             continue
         _write(path, value)
 
 
-def _write(path: Path, value: str) -> None:
+def _write(path: str | Path, value: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, value.encode())
@@ -544,9 +548,10 @@ def _read_words(path: Path) -> set[str]:
         return set()
 
 
-def _read_keyed(path: Path) -> dict[str, int]:
+def _read_keyed(path: str | Path) -> dict[str, int]:
     try:
-        lines = path.read_text().splitlines()
+        with open(path) as file:
+            lines = file.read().splitlines()
     except OSError:
         return {}
     pairs = (line.split() for line in lines)
@@ -561,13 +566,13 @@ def _wait_for(path: Path, state: str) -> None:
         time.sleep(0.001)
 
 
-def _remove_all(directories: Iterable[Path]) -> None:
+def _remove_all(directories: Iterable[str | Path]) -> None:
     """Remove directories; the kernel may need a moment after the last process."""
     deadline = time.monotonic() + _REMOVE_SECONDS
     for directory in directories:
         while True:
             try:
-                directory.rmdir()
+                os.rmdir(directory)
                 break
             except FileNotFoundError:
                 break

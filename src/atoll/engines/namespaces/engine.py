@@ -81,7 +81,11 @@ class _Parts:
     tree: CgroupTree | None
     jails: dict[str, Jail] = field(default_factory=dict)
     making_jails: threading.Lock = field(default_factory=threading.Lock)
-    sandboxes: set[NamespaceSandbox] = field(default_factory=set)
+    sandboxes: dict[SandboxId, NamespaceSandbox] = field(default_factory=dict)
+
+    def forget(self, sandbox: NamespaceSandbox) -> None:
+        """Let a destroyed sandbox go."""
+        self.sandboxes.pop(sandbox.id, None)
 
 
 class NamespaceEngine:
@@ -137,7 +141,7 @@ class NamespaceEngine:
         if parts is None:
             return
         with anyio.CancelScope(shield=True):
-            for sandbox in list(parts.sandboxes):
+            for sandbox in list(parts.sandboxes.values()):
                 await sandbox.destroy()
             await anyio.to_thread.run_sync(_close_parts, parts)
 
@@ -215,7 +219,7 @@ class NamespaceEngine:
         for mount in spec.mounts:
             self._check_mount(mount)
         parts = self._open()
-        if any(sandbox.id == spec.id for sandbox in list(parts.sandboxes)):
+        if spec.id in parts.sandboxes:
             raise Conflict(f"a sandbox {spec.id} exists already; leave the id out to get a new one")
         held = limits.enforcement(spec.limits, cgroups=parts.tree is not None)
         jail = self._find_jail(parts, spec.template)
@@ -232,7 +236,7 @@ class NamespaceEngine:
                 place=place,
                 jail=jail,
                 drains=parts.drains,
-                forget=parts.sandboxes.discard,
+                forget=parts.forget,
             )
             if kernel is not None:
                 sandbox.keep_kernel(kernel)
@@ -240,7 +244,7 @@ class NamespaceEngine:
                 parts.watchdog.add(booted.pid, resolved.memory_bytes, sandbox.note_watchdog_kill)
                 resources.callback(parts.watchdog.remove, booted.pid)
             sandbox.own(resources.pop_all())
-        parts.sandboxes.add(sandbox)
+        parts.sandboxes[sandbox.id] = sandbox
         return sandbox
 
     def _boot(
