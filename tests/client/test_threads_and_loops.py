@@ -175,17 +175,6 @@ async def test_a_cancelled_cell_is_interrupted_and_the_session_goes_on() -> None
         assert (await sandbox.run_code("kept")).text == "1"
 
 
-def test_a_loop_that_is_gone_takes_no_sandbox_with_it() -> None:
-    async def begin() -> AsyncSandbox:
-        sandbox = await AsyncSandbox.create()
-        (await sandbox.run_code("x = 1")).check()
-        return sandbox
-
-    sandbox = asyncio.run(begin())
-    assert asyncio.run(sandbox.run_code("x")).text == "1"
-    asyncio.run(sandbox.destroy())
-
-
 # --- forks ------------------------------------------------------------------------------------------------
 
 

@@ -66,6 +66,25 @@ class SandboxConformance(Conformance):
         with pytest.raises(InvalidRequest, match="no-such-template"):
             engine.create_here(SandboxSpec(template="no-such-template"))
 
+    async def test_a_thread_that_waits_can_destroy_one_that_nobody_uses(
+        self, engine: Engine
+    ) -> None:
+        sandbox = await engine.create(SandboxSpec())
+        is_over = await anyio.to_thread.run_sync(sandbox.destroy_here)
+        assert (sandbox.info.state is SandboxState.DESTROYED) == is_over
+        await sandbox.destroy()
+        assert sandbox.info.state is SandboxState.DESTROYED
+
+    async def test_a_sandbox_in_use_is_not_destroyed_by_a_thread(self, engine: Engine) -> None:
+        sandbox = await engine.create(SandboxSpec())
+        try:
+            process = await sandbox.start(Command(("sleep", "1000")))
+            assert not await anyio.to_thread.run_sync(sandbox.destroy_here)
+            assert sandbox.info.state is SandboxState.RUNNING
+            await process.close()
+        finally:
+            await sandbox.destroy()
+
     async def test_an_unknown_template_is_refused(self, engine: Engine) -> None:
         with pytest.raises(InvalidRequest, match="no-such-template"):
             await engine.create(SandboxSpec(template="no-such-template"))
