@@ -1,0 +1,113 @@
+"""What each benchmark has to reach: the one table of targets, and how a report is held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure of a report and its bound; `path` says where the figure stands."""
+
+    what: str
+    path: Sequence[str]
+    least: float | None = None
+    most: float | None = None
+    # Counted rather than timed: the same under any load, so that missing it is a failure.
+    counted: bool = False
+
+    def judge(self, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the target with what was found; a figure that is not there is not reached."""
+        found = _find(report, self.path)
+        return {
+            "target": f"{self.what} {self._bound()}",
+            "found": found,
+            "reached": found is not None and self._holds(found),
+            "counted": self.counted,
+        }
+
+    def _bound(self) -> str:
+        return f"≥ {self.least:g}" if self.least is not None else f"≤ {self.most:g}"
+
+    def _holds(self, found: float) -> bool:
+        if self.least is not None:
+            return found >= self.least
+        return self.most is not None and found <= self.most
+
+
+def judge(name: str, report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `targets` and `reached` for the report of the benchmark of that name."""
+    judged = [target.judge(report) for target in TARGETS.get(name, ())]
+    return {"targets": judged, "reached": all(each["reached"] for each in judged)}
+
+
+def missed_counts(report: Mapping[str, Any]) -> list[str]:
+    """Return the counted targets that a report misses."""
+    return [each["target"] for each in report["targets"] if each["counted"] and not each["reached"]]
+
+
+def _find(report: Mapping[str, Any], path: Sequence[str]) -> float | None:
+    found: Any = report
+    for key in path:
+        if not isinstance(found, Mapping) or key not in found:
+            return None
+        found = found[key]
+    return found if isinstance(found, int | float) else None
+
+
+def _times(peer: str, least: float, *part: str) -> Target:
+    """Return the target of being so many times faster than a peer."""
+    what = " ".join((*part[1:], f"× {peer}"))
+    return Target(what, (*part, "peers", peer, "ratio_p50"), least=least)
+
+
+def _budget(name: str, most: float) -> Target:
+    return Target(name.replace("_", " "), ("atoll", name), most=most, counted=True)
+
+
+def _slower(*part: str) -> Target:
+    what = " ".join((*part[1:], "% slower"))
+    return Target(what, (*part, "atoll", "slower_percent"), most=8)
+
+
+TARGETS: Mapping[str, Sequence[Target]] = {
+    "create": (
+        _times("docker run", 40),
+        _times("python3 -c", 2),
+        _times("ipykernel start", 100),
+        Target("p50 ms on a quiet machine", ("atoll", "p50_ms"), most=5),
+    ),
+    # The most that one create, one cell and one destroy may take; a change that needs more says so here.
+    "create-counts": (
+        _budget("page_faults", 90),
+        _budget("system_calls", 1000),
+        _budget("private_pages", 400),
+    ),
+    "pool": (Target("p50 ms", ("atoll", "p50_ms"), most=1),),
+    "cell": (
+        _times("jupyter execute", 20, "parts", "embedded"),
+        _times("jupyter execute", 12, "parts", "embedded-sync"),
+        _times("jupyter execute", 5, "parts", "http"),
+        _times("jupyter execute", 12, "parts", "websocket"),
+    ),
+    "throughput": (_times("docker run", 60), _times("bwrap python", 2)),
+    "density": (
+        Target("MB of cgroup per idle sandbox", ("atoll", "cgroup_mb"), most=3),
+        Target("private MB per idle sandbox", ("atoll", "private_dirty_mb"), most=3),
+        Target("private MB after gc.collect()", ("atoll", "collected_mb"), most=4),
+        Target("× ipykernel start, cgroup", ("peers", "ipykernel start", "ratio_cgroup"), least=12),
+    ),
+    "inside": (
+        _slower(),
+        _slower("parts", "import"),
+        _slower("parts", "compile"),
+        _slower("parts", "pytest"),
+        _slower("parts", "git"),
+    ),
+    "files": (
+        _times("docker cp", 20, "parts", "1,000 small files"),
+        _times("docker cp", 3, "parts", "200 MB"),
+    ),
+}
