@@ -55,6 +55,9 @@ TO_HOST: dict[str, dict[str, type]] = {
 }
 
 
+_MOST_DEPTH = 64
+
+
 class MessageError(ValueError):
     """The other side sent something that is no message of this protocol."""
 
@@ -68,6 +71,8 @@ def encode_message(message: Message) -> bytes:
 def decode_message(frame: bytes, table: dict[str, dict[str, type]]) -> Message:
     """Return the message in a frame, checked against a table; raise `MessageError` for anything else."""
     message = _decode(frame)
+    if frame.count(b"[") + frame.count(b"{") > _MOST_DEPTH:
+        _check_depth(message)
     if not isinstance(message, dict):
         raise MessageError("a message has to be an object")
     kind_of_message = message.get("type")
@@ -79,6 +84,21 @@ def decode_message(frame: bytes, table: dict[str, dict[str, type]]) -> Message:
         if type(message.get(name)) is not kind:
             raise MessageError(f"{message['type']} has no {name} of type {kind.__name__}")
     return message
+
+
+def _check_depth(value: Any) -> None:
+    """Raise `MessageError` for what is nested so deeply that others would run out of stack over it."""
+    layer = [value]
+    for _ in range(_MOST_DEPTH):
+        layer = [
+            child
+            for each in layer
+            if isinstance(each, (dict, list))
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not layer:
+            return
+    raise MessageError(f"nested more than {_MOST_DEPTH} deep")
 
 
 def choose_version(offered: Any) -> int:

@@ -11,7 +11,7 @@ taken for the answer to something else.
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
@@ -37,6 +37,7 @@ from atoll_guest.messages import (
 MAX_OUTPUT_BYTES = MIB
 _MOST_RESULTS = 1000
 _MOST_RESULT_BYTES = 64 * MIB
+_VALUE_BYTES = 32
 _CHUNK = 1 << 18
 _HELLO_SECONDS = 30.0
 # How long an interrupted cell may take to notice. Then it is interrupted again, as the first may have come before the
@@ -84,13 +85,14 @@ class Call:
     def __init__(
         self, listener: Listener | None = None, max_output_bytes: int = MAX_OUTPUT_BYTES
     ) -> None:
-        self.id = secrets.token_hex(16)
+        self.id = os.urandom(16).hex()
         self.end: Message | None = None
         self.reply: dict[str, Any] | None = None
         self.was_asked = False
+        self.last_word = "end"
         self.timed_out = False
         self._listener = listener
-        self._placing = Placing(self.id, self._give)
+        self._placing: Placing | None = None
         self._shown = _Shown(max_output_bytes)
         self._error: CellError | None = None
         self._started = time.monotonic()
@@ -102,16 +104,25 @@ class Call:
 
     def take_output(self, output: Output) -> None:
         """Take in what was printed."""
-        self._placing.take_output(output)
+        if self._placing is None and b"\x1e" not in output.data:
+            self._give(output)
+        else:
+            self._place().take_output(output)
+
+    def _place(self) -> Placing:
+        """Return what puts displays in their places; most cells have none."""
+        if self._placing is None:
+            self._placing = Placing(self.id, self._give)
+        return self._placing
 
     def take(self, message: Message, size: int) -> None:
         """Take in a message of `size` bytes."""
         match message["type"]:
             case "display":
                 self._shown.result_bytes += size
-                self._placing.take_display(message["seq"], _display(message), size)
+                self._place().take_display(message["seq"], _display(message), size)
             case "clear":
-                self._placing.take_display(message["seq"], Cleared(message["wait"]), size)
+                self._place().take_display(message["seq"], Cleared(message["wait"]), size)
             case "result":
                 self._shown.result_bytes += size
                 self._give(Bundle(message["data"], message["metadata"], is_main=True))
@@ -131,7 +142,8 @@ class Call:
 
     def cell(self, death: str) -> Cell:
         """Return what came of a cell."""
-        self._placing.finish()
+        if self._placing is not None:
+            self._placing.finish()
         shown = self._shown
         return Cell(
             status=self._status(),
@@ -180,6 +192,7 @@ class _Shown:
 
     def _clear(self) -> None:
         self._is_clearing = False
+        self.result_bytes = 0
         self.results.clear()
         for printed in self.printed.values():
             printed.clear()
@@ -191,11 +204,13 @@ class _Shown:
         self.truncated = self.truncated or len(output.data) > room
 
     def _keep(self, bundle: Bundle) -> None:
-        if bundle.is_update:
+        if self.result_bytes > _MOST_RESULT_BYTES:
+            self.truncated = True
+        elif bundle.is_update:
             self.results = [
                 bundle if each.display_id == bundle.display_id else each for each in self.results
             ]
-        elif len(self.results) < _MOST_RESULTS and self.result_bytes <= _MOST_RESULT_BYTES:
+        elif len(self.results) < _MOST_RESULTS:
             self.results.append(bundle)
         else:
             self.truncated = True
@@ -212,6 +227,7 @@ def _display(message: Message) -> Bundle:
     )
 
 
+_LAST_WORDS = frozenset({"end", "reply"})
 _STATUS = {"ok": CellStatus.OK, "error": CellStatus.ERROR, "interrupted": CellStatus.INTERRUPTED}
 
 
@@ -273,6 +289,7 @@ class Conversation:
 
     def ask(self, call: Call, kind: str, fields: Mapping[str, Any]) -> Needs:
         """Ask the kernel something other than to run a cell."""
+        call.last_word = "reply"
         yield from self._ask(call, {"type": kind, **fields})
         yield from self._listen(call, None)
 
@@ -313,7 +330,7 @@ class Conversation:
                     )
                     yield Killed()
                     return
-                yield from self._take(call, message, size)
+                yield from self._take(call, message, size, deadline)
                 if call.is_over:
                     return
             if self.is_over and self._ended:
@@ -323,17 +340,19 @@ class Conversation:
                 return
             yield from self._receive(deadline, call)
 
-    def _take(self, call: Call, message: Message, size: int) -> Needs:
+    def _take(self, call: Call, message: Message, size: int, deadline: float | None) -> Needs:
         self._seq += 1
         call.take(message, size)
         if message["type"] == "input_request":
             text = yield Answer(message["prompt"], message["password"])
             answer = {"type": "input", "id": call.id, "text": text or "", "eof": text is None}
-            yield from self._send(_encode(answer))
+            yield from self._send(_encode(answer), deadline)
 
     def _is_in_order(self, message: Message, call: Call) -> bool:
         expected = (self._seq + 1, call.id)
-        return message["type"] != "hello" and (message["seq"], message["id"]) == expected
+        if message["type"] in ("hello", *_LAST_WORDS - {call.last_word}):
+            return False
+        return (message["seq"], message["id"]) == expected
 
     def _take_output(self, call: Call) -> None:
         for output in self._process.take_output():
@@ -358,7 +377,7 @@ class Conversation:
             return
         try:
             for frame in self._decoder.feed(data):
-                self._received.append((decode_message(frame, TO_HOST), len(frame)))
+                self._received.append((decode_message(frame, TO_HOST), _weigh(frame)))
         except (FrameError, MessageError) as error:
             self._violation = f"the kernel broke the protocol: {error}"
             self._ended = True
@@ -392,6 +411,11 @@ class Conversation:
             except OSError:
                 # The end of the kernel is noticed, and explained, by whoever listens.
                 return
+
+
+def _weigh(frame: bytes) -> int:
+    """Return about how many bytes a frame takes once it is read: every value in it is an object of Python's."""
+    return len(frame) + _VALUE_BYTES * sum(frame.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def _encode(message: Message) -> bytes:

@@ -97,7 +97,8 @@ class Kernel:
 
     async def interrupt(self) -> None:
         """Interrupt the cell that runs, as Ctrl-C would; nothing happens if none does."""
-        await self.process.signal(signal.SIGINT)
+        if self.turns.is_taken:
+            await self.process.signal(signal.SIGINT)
 
     async def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Ask the kernel something other than to run a cell: `ping`, `complete` or `inspect`."""

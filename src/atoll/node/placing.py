@@ -7,6 +7,7 @@ bounded, and at the latest the end of the cell lets everything go.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from atoll.model.process import Output
 
 _MOST_WAITING_BYTES = 1 << 20
 _LONGEST_NUMBER = 20
+_MARK_BYTES = 64  # what one that waits takes
 
 
 class Placing:
@@ -23,6 +25,8 @@ class Placing:
     def __init__(self, request_id: str, give: Callable[[Event], None]) -> None:
         self._give = give
         self._start = b"\x1e" + request_id.encode() + b":"
+        self._mark = re.compile(self._start + rb"([0-9]{1,%d})\x1f" % _LONGEST_NUMBER)
+        self._longest_mark = len(self._start) + _LONGEST_NUMBER + 1
         self._rest = b""  # what may be the beginning of a mark
         self._queue: deque[Output | int] = deque()
         self._waiting_bytes = 0
@@ -53,31 +57,28 @@ class Placing:
         self._let_go()
 
     def _cut(self, output: Output) -> None:
-        data, self._rest = self._rest + output.data, b""
-        while data:
-            before, start, behind = data.partition(self._start)
-            number, end, after = behind.partition(b"\x1f")
-            if not start:
-                keep = self._begun_mark(data)
-                self._rest = data[len(data) - keep :]
-                self._add_part(output, data[: len(data) - keep])
-                return
-            self._add_part(output, before)
-            if not end and len(number) <= _LONGEST_NUMBER:
-                self._rest = start + behind
-                return
-            if end and number.isdigit() and len(number) <= _LONGEST_NUMBER:
-                self._queue.append(int(number))
-                data = after
-            else:
-                self._add_part(output, start)
-                data = behind
+        data, at = self._rest + output.data, 0
+        for found in self._mark.finditer(data):
+            self._add_part(output, data[at : found.start()])
+            self._await_display(int(found[1]))
+            at = found.end()
+        rest = max(at, len(data) - self._begun_mark(data))
+        self._add_part(output, data[at:rest])
+        self._rest = data[rest:]
+
+    def _await_display(self, seq: int) -> None:
+        self._queue.append(seq)
+        self._waiting_bytes += _MARK_BYTES
+        self._bound()
 
     def _begun_mark(self, data: bytes) -> int:
         """Return how many of the last bytes may be the beginning of a mark."""
-        at = data.rfind(b"\x1e")
+        at = data.rfind(b"\x1e", -self._longest_mark)
         begun = data[at:] if at >= 0 else b""
-        return len(begun) if begun and self._start.startswith(begun) else 0
+        number = begun.removeprefix(self._start)
+        if self._start.startswith(begun) or (number != begun and number.isdigit()):
+            return len(begun)
+        return 0
 
     def _add_part(self, output: Output, data: bytes) -> None:
         if data:
@@ -113,6 +114,6 @@ class Placing:
             self._flush()
             if self._queue:
                 self._queue.popleft()  # a mark without a display
-        while self._displays:
-            self._give(self._displays.pop(min(self._displays)))
+        for seq in sorted(self._displays):
+            self._give(self._displays.pop(seq))
         self._waiting_bytes = 0

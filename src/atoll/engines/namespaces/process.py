@@ -42,6 +42,7 @@ _CHUNK = 65536
 _LAST_CHUNKS = 32
 _KILL_SECONDS = 5.0
 _WAKE_SECONDS = 0.25
+_MOMENT = 0.0005
 _FAILURE = struct.Struct("2i")
 _END_OF_INPUT = b"\x04"
 
@@ -118,6 +119,8 @@ class NamespaceProcess:
         self._pid = 0
         self._end: ProcessEnd | None = None
         self._killed = False
+        self._signals_asked = 0
+        self._signals_sent = 0
         self._supervisor_gone = False
         self._stdin_ended = False
         self._closed = False
@@ -414,6 +417,8 @@ class NamespaceProcess:
                 )
             elif report.event == SupervisorEvent.STARTED:
                 self._pid = report.pid  # a kernel: nobody waited for it
+            elif report.event == SupervisorEvent.SIGNALLED:
+                self._signals_sent += 1
             elif report.event == SupervisorEvent.ENDED:
                 self._end = self._end or self._owner.explain(self._ended(report.status))
             self._wake_others()
@@ -444,7 +449,19 @@ class NamespaceProcess:
         ):
             raise InvalidRequest(f"{number!r} is not a signal number; 15 asks to end, 9 ends")
         if self._collect_end() is None and not self._closed:
+            self._signals_asked += 1
             self._tell(SupervisorRequest(op=SupervisorOp.SIGNAL, signal=number))
+            await self._until_signalled(self._signals_asked)
+
+    async def _until_signalled(self, count: int) -> None:
+        """Whatever is done next must not be hit by it; a supervisor that was stopped is not waited for."""
+        with anyio.move_on_after(_WAKE_SECONDS):
+            # Whoever comes first reads the report, in whatever thread: there is no event to wait for.
+            while not self._is_signalled(count):  # noqa: ASYNC110
+                await anyio.sleep(_MOMENT)
+
+    def _is_signalled(self, count: int) -> bool:
+        return self._collect_end() is not None or self._closed or self._signals_sent >= count
 
     async def kill(self) -> None:
         """End everything that the process started."""

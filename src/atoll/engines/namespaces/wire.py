@@ -178,6 +178,7 @@ class SupervisorEvent(IntEnum):
     STARTED = 1  # a terminal's master comes along
     FAILED = 2  # status is an errno, pid the stage
     ENDED = 3  # status is that of wait
+    SIGNALLED = 4  # status is the signal; it was sent, or there was nobody left to send it to
 
 
 class StartStage(IntEnum):

@@ -275,8 +275,11 @@ static void obey(void)
     }
     if (request.op == SUPERVISOR_OP_KILL)
         kill_tree();
-    if (request.op == SUPERVISOR_OP_SIGNAL && !main_ended)
-        sys(SYS_kill, -main_pid, request.signal);
+    if (request.op == SUPERVISOR_OP_SIGNAL) {
+        if (!main_ended)
+            sys(SYS_kill, -main_pid, request.signal);
+        report(SUPERVISOR_EVENT_SIGNALLED, main_pid, (int)request.signal, -1);
+    }
 }
 
 static _Noreturn void watch(void)
