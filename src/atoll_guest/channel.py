@@ -29,7 +29,7 @@ _MOST_KEPT_BYTES = 32 << 20
 _SHORT, _LONG = 4096, 1 << 20
 # Room for the rest of a message around its longest part.
 _MOST_TEXT = (MAX_FRAME_BYTES - 65536) // 8
-_HELLO = encode_message({"type": "hello", "versions": list(VERSIONS), "language": "python"})
+HELLO = encode_message({"type": "hello", "versions": list(VERSIONS), "language": "python"})
 
 
 class ChannelClosed(Exception):
@@ -59,7 +59,7 @@ class Channel:
 
     def hello(self) -> None:
         """Say which versions this kernel speaks."""
-        self._write(_HELLO)
+        self._write(HELLO)
 
     def send(self, message: Message, announce: Callable[[str, int], None] | None = None) -> bool:
         """Number a message, announce the number, and send all that was put off.

@@ -64,12 +64,13 @@ class Kernel:
         self._executor.connect(self)
         os.register_at_fork(after_in_child=self._become_copy)
 
-    def serve(self, descriptor: int) -> None:
+    def serve(self, descriptor: int, *, has_said_hello: bool = False) -> None:
         """Say hello over a descriptor and serve until its end; this process has no other purpose."""
         reason = ""
         try:
             self._move(descriptor)
-            self._channel.hello()
+            if not has_said_hello:
+                self._channel.hello()
             while True:
                 self.serve_one()
         except ChannelClosed as error:

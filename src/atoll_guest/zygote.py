@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
+from atoll_guest.channel import HELLO
 from atoll_guest.hot_pages import tell_hot_pages
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def main() -> None:
     library = ctypes.PyDLL(_SPAWN_LIBRARY)
     serve_interpreter = library.serve_interpreter
     after_fork = ctypes.pythonapi.PyOS_AfterFork_Child
+    # Kernels have said it before they run any Python: the host looks at them meanwhile.
+    library.keep_hello(HELLO, len(HELLO))
     _check_single_thread()
     _settle()
     tell_hot_pages(library, be_kernel)
@@ -62,7 +65,7 @@ def _be_kernel(
     hooks.are_wanted = True
     for renew in renewals:
         renew()
-    kernel.serve(descriptor)
+    kernel.serve(descriptor, has_said_hello=True)
 
 
 class _LateHooks:

@@ -61,6 +61,9 @@ struct pages {
 };
 static struct pages writes[MOST_RANGES], reads[MOST_RANGES];
 static size_t write_count, read_count;
+/* The first that a kernel says. */
+static char hello[256];
+static size_t hello_length;
 
 static int boot_socket(void) { return passed[0]; }
 static const int *cgroup_fds(void) { return passed + 1; }
@@ -515,11 +518,13 @@ static _Noreturn void become_kernel(void)
         outcome = keep_only(fds[1]);
     if (outcome < 0)
         sys(SYS_exit_group, ATOLL_KERNEL_FAILED);
-    populate(writes, write_count, POPULATE_WRITE);
-    populate(reads, read_count, POPULATE_READ);
     sys(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, sizeof none);
     /* The user's code runs right here: there is nothing to hide, and it may look at itself. */
     sys(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
+    /* While the host looks at what this process is, it gets ready. */
+    send_message(CONTROL_FD, hello, hello_length, -1);
+    populate(writes, write_count, POPULATE_WRITE);
+    populate(reads, read_count, POPULATE_READ);
     __builtin_longjmp(kernel_context, 1);
 }
 
@@ -792,6 +797,13 @@ static size_t keep_ranges(struct pages *kept, const uint64_t *ranges, size_t cou
 
 void expect_writes(const uint64_t *ranges, size_t count) { write_count = keep_ranges(writes, ranges, count); }
 void expect_reads(const uint64_t *ranges, size_t count) { read_count = keep_ranges(reads, ranges, count); }
+
+void keep_hello(const char *frame, size_t length)
+{
+    hello_length = length < sizeof hello ? length : sizeof hello;
+    for (size_t i = 0; i < hello_length; i++)
+        hello[i] = frame[i];
+}
 
 int serve_interpreter(int control, int filter)
 {
