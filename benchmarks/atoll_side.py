@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -137,7 +138,11 @@ class AtollSide:
 
     def burst(self, clients: int, operations: int) -> float:
         """Have some clients create, run and destroy until `operations` are done; return the whole time."""
-        return self._loop.run(_burst(clients, operations))
+        started = time.perf_counter()
+        with ThreadPoolExecutor(clients) as pool:
+            for done in [pool.submit(_create_run_destroy) for _ in range(operations)]:
+                done.result()
+        return time.perf_counter() - started
 
     # --- live kernels -------------------------------------------------------------------------------------
 
@@ -156,19 +161,9 @@ class AtollSide:
         return Copier()
 
 
-async def _burst(clients: int, operations: int) -> float:
-    left = iter(range(operations))
-
-    async def client() -> None:
-        for _ in left:
-            async with AsyncSandbox() as sandbox:
-                _check(await sandbox.run_code(CODE))
-
-    started = time.perf_counter()
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(clients):
-            tasks.create_task(client())
-    return time.perf_counter() - started
+def _create_run_destroy() -> None:
+    with Sandbox() as sandbox:
+        _check(sandbox.run_code(CODE))
 
 
 class _AsyncKernel:

@@ -73,11 +73,12 @@ class Place:
 def attest(pid: int, hello: InitHello, expected: Expected, proc: Path = _PROC) -> Place:
     """Return where the sandbox is whose init is `pid`; raise `Unavailable` if it differs from what was asked for."""
     with _open_process(proc / str(pid)) as init:
-        for difference in _init_differences(init, hello, expected):
+        place = init.place()
+        for difference in _init_differences(init, place, hello, expected):
             raise Unavailable(
                 f"the new sandbox is not what it should be: {difference}; it was destroyed"
             )
-        return init.place()
+        return place
 
 
 def attest_process(pid: int, expected: Expected, place: Place, proc: Path = _PROC) -> None:
@@ -97,7 +98,7 @@ def differences(
 ) -> Iterator[str]:
     """Yield what differs in a new sandbox's init."""
     with _open_process(proc / str(pid)) as init:
-        yield from _init_differences(init, hello, expected)
+        yield from _init_differences(init, init.place(), hello, expected)
 
 
 def attest_jail(
@@ -156,12 +157,14 @@ def _open_process(path: Path) -> Iterator[_Process]:
         os.close(directory)
 
 
-def _init_differences(init: _Process, hello: InitHello, expected: Expected) -> Iterator[str]:
+def _init_differences(
+    init: _Process, place: Place, hello: InitHello, expected: Expected
+) -> Iterator[str]:
     status = init.status()
     yield from _hello_differences(hello, expected.hostname)
     yield from _first_process_differences(status)
     yield from _process_differences(init, status, expected)
-    yield from _namespace_differences(init.namespaces(_NAMESPACES), expected.host)
+    yield from _namespace_differences(place.namespaces, expected.host)
     yield from _mount_differences(init.read("mountinfo"), expected)
 
 
