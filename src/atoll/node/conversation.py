@@ -43,6 +43,7 @@ _HELLO_SECONDS = 30.0
 # How long an interrupted cell may take to notice. Then it is interrupted again, as the first may have come before the
 # kernel had begun with it; and then its kernel is killed.
 _INTERRUPT_SECONDS = (0.3, 1.0)
+_QUICK_SECONDS = 0.0003
 # How long a kernel whose channel has ended may take to end itself.
 _END_SECONDS = 1.0
 
@@ -54,6 +55,7 @@ class Ready:
     descriptor: int
     deadline: float | None
     to_write: bool = False
+    soon: bool = False  # in less time than it takes to fall asleep and to wake up
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,9 @@ class Conversation:
         self._seq = 0
         self._ended = False  # the channel
         self._violation = ""
+        self._has_waited = False
+        self._asked = 0.0
+        self._was_quick = False  # the last answer came at once, so the next may, too
 
     @property
     def is_over(self) -> bool:
@@ -316,6 +321,7 @@ class Conversation:
         frame = _encode({**message, "id": call.id, "ack": self._seq})
         call.was_asked = True
         yield from self._send(frame, deadline)
+        self._asked = time.monotonic()
 
     def _listen(self, call: Call, deadline: float | None) -> Needs:
         """Take in what the kernel says and prints until the call has ended, the kernel has, or time is up."""
@@ -332,8 +338,9 @@ class Conversation:
                     return
                 yield from self._take(call, message, size, deadline)
                 if call.is_over:
+                    self._was_quick = time.monotonic() - self._asked < _QUICK_SECONDS
                     return
-            if self.is_over and self._ended:
+            if self._ended and self.is_over:
                 self._take_output(call)
                 return
             if deadline is not None and time.monotonic() > deadline:
@@ -365,13 +372,17 @@ class Conversation:
         except BlockingIOError:
             if call is not None:
                 self._take_output(call)
-            if self._process.end is not None:
+            # Only one that woke up for nothing asks for the end: asking costs as much as all else here.
+            if self._has_waited and self._process.end is not None:
                 self._ended = True  # nothing more will come
             else:
-                yield Ready(self._process.activity, deadline)
+                self._has_waited = True
+                soon = self._was_quick and time.monotonic() - self._asked < _QUICK_SECONDS
+                yield Ready(self._process.activity, deadline, soon=soon)
             return
         except OSError:
             data = b""
+        self._has_waited = False
         if not data:
             yield from self._await_end(call)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import select
 import time
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,8 @@ from atoll.node.conversation import Answer, Interrupted, Killed, Needs, Ready
 
 # A Ctrl-C that comes just before a wait does not end it; Python notices it after this long. The conversation asks again.
 _MOST_SECONDS = 0.5
+# How long to look for an answer that comes at once; with a single processor, looking would only keep it from coming.
+_MOMENT = 0.00015 if len(os.sched_getaffinity(0)) > 1 else 0.0
 # Gives the line that code asks for with `input()`: from a prompt, and whether it is secret.
 Prompter = Callable[[str, bool], Any]
 # Runs something in the node's event loop and waits for it.
@@ -77,6 +80,8 @@ def drive_here(
 
 
 async def _wait(need: Ready) -> None:
+    if need.soon and _is_ready_soon(need):
+        return
     wait = anyio.wait_writable if need.to_write else anyio.wait_readable
     if need.deadline is None:
         await wait(need.descriptor)
@@ -85,9 +90,26 @@ async def _wait(need: Ready) -> None:
         await wait(need.descriptor)
 
 
-def _wait_here(need: Ready) -> None:
+def _is_ready_soon(need: Ready) -> bool:
+    """Look again and again for a moment, which is shorter than being put to sleep and woken."""
+    poll = _make_poll(need)
+    end = time.perf_counter() + _MOMENT
+    while time.perf_counter() < end:
+        if poll.poll(0):
+            return True
+    return False
+
+
+def _make_poll(need: Ready) -> select.poll:
     poll = select.poll()
     poll.register(need.descriptor, select.POLLOUT if need.to_write else select.POLLIN)
+    return poll
+
+
+def _wait_here(need: Ready) -> None:
+    if need.soon and _is_ready_soon(need):
+        return
+    poll = _make_poll(need)
     seconds = _MOST_SECONDS if need.deadline is None else need.deadline - time.monotonic()
     # Rounded up, or the last millisecond would be spent asking again and again.
     poll.poll(int(min(max(0.0, seconds), _MOST_SECONDS) * 1000) + 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import anyio
+import anyio.lowlevel
 
 from atoll.model.kernel import Cell
 from atoll.node.conversation import Call, Listener
@@ -48,6 +49,8 @@ async def run_elsewhere(
     prompter: Prompter | None = None,
 ) -> Cell:
     """Run a cell in this event loop, which is not the node's; cancelling interrupts it."""
+    # Quick answers come without another.
+    await anyio.lowlevel.checkpoint()
     call = Call(listener)
     needs = kernel.begin(call, code, timeout)
     control = Control(
