@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -57,6 +57,10 @@ class LiveKernel(Protocol):
 
     def run_cell(self) -> float:
         """Run one more cell and return the seconds until its caller has the result."""
+        ...
+
+    def run_cells(self, count: int) -> Sequence[float]:
+        """Run cells one after the other and return the seconds of each."""
         ...
 
     def run(self, code: str) -> None:
@@ -176,6 +180,12 @@ class _AsyncKernel:
     def run_cell(self) -> float:
         return self._loop.run(self._run_cell())
 
+    def run_cells(self, count: int) -> Sequence[float]:
+        return self._loop.run(self._run_cells(count))
+
+    async def _run_cells(self, count: int) -> Sequence[float]:
+        return [await self._run_cell() for _ in range(count)]
+
     async def _run_cell(self) -> float:
         started = time.perf_counter()
         cell = await self._sandbox.run_code(CODE)
@@ -195,6 +205,9 @@ class _SyncKernel:
         self._sandbox = Sandbox.create()
         self.id = self._sandbox.id
         self.run_cell()
+
+    def run_cells(self, count: int) -> Sequence[float]:
+        return [self.run_cell() for _ in range(count)]
 
     def run_cell(self) -> float:
         started = time.perf_counter()

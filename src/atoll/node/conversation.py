@@ -317,7 +317,6 @@ class Conversation:
     # --- saying and listening ----------------------------------------------------------------------------------
 
     def _ask(self, call: Call, message: Message, deadline: float | None = None) -> Needs:
-        self.check_alive()
         frame = _encode({**message, "id": call.id, "ack": self._seq})
         call.was_asked = True
         yield from self._send(frame, deadline)
@@ -370,9 +369,9 @@ class Conversation:
         try:
             data = b"" if self._ended else self._process.channel.recv(_CHUNK)
         except BlockingIOError:
-            if call is not None:
+            # Only one that woke up looks for other reasons than the channel: looking costs as much as all else here.
+            if self._has_waited and call is not None:
                 self._take_output(call)
-            # Only one that woke up for nothing asks for the end: asking costs as much as all else here.
             if self._has_waited and self._process.end is not None:
                 self._ended = True  # nothing more will come
             else:

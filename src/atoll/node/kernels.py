@@ -87,6 +87,7 @@ class Kernel:
         call = Call(listener, max_output_bytes)
         needs = self.begin(call, code, timeout)
         async with self.turns.take_async():
+            self._conversation.check_alive()
             try:
                 await drive(needs, self.control, prompter)
             except BaseException:
@@ -104,6 +105,7 @@ class Kernel:
         """Ask the kernel something other than to run a cell: `ping`, `complete` or `inspect`."""
         call = Call()
         async with self.turns.take_async():
+            self._conversation.check_alive()
             try:
                 await drive(self._conversation.ask(call, kind, fields), self.control)
             except BaseException:

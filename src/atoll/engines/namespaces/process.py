@@ -156,12 +156,16 @@ class NamespaceProcess:
 
     def take_output(self) -> Sequence[Output]:
         """Return what was printed and not read yet."""
-        taken = []
+        taken: list[Output] = []
         for fd in list(self._plumbing.outputs):
-            while data := self._read_chunk(fd):
-                taken.append(self._output(fd, data))
-            if data is not None:
-                self._forget(fd)
+            for _ in range(_LAST_CHUNKS):
+                data = self._read_chunk(fd)
+                if data == b"":
+                    self._forget(fd)
+                elif data:
+                    taken.append(self._output(fd, data))
+                if not data or len(data) < _CHUNK:
+                    break  # all that was there
         return taken
 
     @property
