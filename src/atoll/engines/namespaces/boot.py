@@ -7,9 +7,10 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Expected, Place, attest_process
@@ -27,6 +28,8 @@ _INNER_ID = 65532
 _OOM_SCORE = "300"
 _CREDENTIALS = struct.Struct("3i")
 _CREDENTIALS_ROOM = socket.CMSG_SPACE(_CREDENTIALS.size)
+
+Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +97,17 @@ def boot(
     *,
     host_id: int,
     cgroup: SandboxCgroup | None,
-) -> Booted:
-    """Make a sandbox; `host_id` is the id it runs as, or 0 if it maps itself to this user."""
+    look: Callable[[Booted], Seen],
+) -> tuple[Booted, Seen]:
+    """Make a sandbox; `host_id` is the id it runs as, or 0 if it maps itself to this user.
+
+    `look` looks at its init while the zygote is still busy with its kernel.
+    """
     try:
-        return _boot(jail, request, fds, host_id, cgroup)
+        return _boot(jail, request, fds, host_id, cgroup, look)
     except ZygoteEnded:
         # Somebody killed it, before it got the request or half-way; what it had begun is gone.
-        return _boot(jail, request, fds, host_id, cgroup)
+        return _boot(jail, request, fds, host_id, cgroup, look)
 
 
 @contextmanager
@@ -123,7 +130,8 @@ def _boot(
     fds: Sequence[int],
     host_id: int,
     cgroup: SandboxCgroup | None,
-) -> Booted:
+    look: Callable[[Booted], Seen],
+) -> tuple[Booted, Seen]:
     # A cgroup that is entered can be made while the kernel makes namespaces, which takes as long.
     born_in = cgroup if cgroup is not None and cgroup.cloned_into else None
     entered = cgroup if born_in is None else None
@@ -147,12 +155,17 @@ def _boot(
                     undo.callback(os.close, pidfd)
                     undo.callback(kill_and_wait, pidfd)
                     if host_id:
-                        _identify(pid, host_id)
+                        _identify(pid, pidfd, host_id)
                     channel.send(ours, b"g", entries)
+        hello = _receive_hello(ours)
+        if hello is None:
+            pending.finish()
+            raise Unavailable("a new sandbox ended before it said hello; try again")
+        booted = Booted(ours, pid, pidfd, hello)
+        seen = look(booted)
         pending.finish()
-        booted = Booted(ours, pid, pidfd, _receive_hello(ours))
         undo.pop_all()
-    return booted
+    return booted, seen
 
 
 def join_kernel(
@@ -242,15 +255,16 @@ def _vouched_pid(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
     return 0
 
 
-def _identify(pid: int, host_id: int) -> None:
+def _identify(pid: int, pidfd: int, host_id: int) -> None:
     """Give the child its id outside; only root can, for an id that is not its own."""
     try:
         for name in ("uid_map", "gid_map"):
             _write(f"/proc/{pid}/{name}", f"{_INNER_ID} {host_id} 1")
         raise_oom_score(pid)
-    except (FileNotFoundError, ProcessLookupError):
-        raise
     except OSError as error:
+        # One that is gone has several names in there.
+        if is_over(pidfd):
+            raise ProcessLookupError from error
         raise Unavailable(f"a new sandbox could not be given its id: {error.strerror}") from error
 
 
@@ -262,11 +276,9 @@ def _write(path: str, text: str) -> None:
         os.close(fd)
 
 
-def _receive_hello(boot_socket: socket.socket) -> InitHello:
+def _receive_hello(boot_socket: socket.socket) -> InitHello | None:
+    """Return what init says of itself; None if the child failed before it was init."""
     try:
-        hello = channel.receive_only(boot_socket, InitHello)
+        return channel.receive_only(boot_socket, InitHello)
     except OSError as error:
         raise Unavailable(f"a new sandbox did not start: {error.strerror}; try again") from error
-    if hello is None:
-        raise Unavailable("a new sandbox ended before it said hello; try again")
-    return hello

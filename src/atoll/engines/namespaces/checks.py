@@ -104,7 +104,10 @@ def _try_sandbox(binaries: Path) -> None:
         undo.callback(jail.close)
         jail.load_filter(filter_for())
         request = spawn_request(spec, spec.limits.resolve(), None, rootless=rootless)
-        boot(jail, request, [], host_id=host_id, cgroup=None).end()
+        booted, _seen = boot(
+            jail, request, [], host_id=host_id, cgroup=None, look=lambda booted: None
+        )
+        booted.end()
 
 
 def _describe_cgroups() -> str:

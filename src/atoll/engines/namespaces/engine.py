@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -251,7 +252,7 @@ class NamespaceEngine:
         self, parts: _Parts, jail: Jail, birth: Birth, resources: ExitStack
     ) -> tuple[Booted, Place | None, Plumbing | None]:
         """Set the sandbox up and attest it; it is killed if anything fails."""
-        kernel, place = None, None
+        kernel = None
         spec, host_id = birth.spec, birth.host_id
         request = spawn_request(spec, birth.limits, birth.cgroup, rootless=self._rootless)
         request.omit, request.failpoint = self._settings.omit, self._settings.failpoint
@@ -270,14 +271,18 @@ class NamespaceEngine:
                     fds += kernel_fds
                     request.flags |= SpawnFlag.KERNEL
                     handed_over.callback(channel.close_all, kernel_fds)
-                booted = boot(jail, request, fds, host_id=host_id, cgroup=birth.cgroup)
+                look = partial(self._attest, birth.expected)
+                booted, place = boot(
+                    jail, request, fds, host_id=host_id, cgroup=birth.cgroup, look=look
+                )
             resources.callback(booted.end)
-            if self._settings.attested:
-                place = attest(booted.pid, booted.hello, birth.expected)
-                if kernel is not None and kernel.channel is not None:
-                    attest_process(receive_kernel_pid(kernel.channel), birth.expected, place)
+            if place is not None and kernel is not None and kernel.channel is not None:
+                attest_process(receive_kernel_pid(kernel.channel), birth.expected, place)
             undo.pop_all()
         return booted, place, kernel
+
+    def _attest(self, expected: Expected, booted: Booted) -> Place | None:
+        return attest(booted.pid, booted.hello, expected) if self._settings.attested else None
 
     def _expected(
         self,

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/futex.h>
 #include <linux/if.h>
 #include <linux/keyctl.h>
 #include <linux/landlock.h>
@@ -49,6 +50,10 @@ static volatile long failed_error;
 static char stack[STACK_BYTES] __attribute__((aligned(64)));
 static char supervisor_stack[STACK_BYTES] __attribute__((aligned(64)));
 static int supervisor_pid;
+/* A kernel's supervisor shares this memory, too, beside the child; cleared by the machine once it does not any more. */
+static volatile int supervisor_here;
+static volatile int supervisor_step;
+static volatile long supervisor_error;
 
 /* An interpreter that serves gives these; the plain zygote has none and forks no kernels. */
 static pid_t (*fork_quietly)(void);
@@ -533,35 +538,46 @@ static long become_supervisor(void)
     int pid = fork_quietly();
     if (pid == 0)
         become_kernel();
-    failed_step = STEP_KERNEL_FORK;
+    supervisor_step = STEP_KERNEL_FORK;
     if (pid < 0)
         return -EAGAIN;
-    DO(SUPERVISOR, keep_only(kernel_fds()[0]));
+    STEP(&request, &supervisor_step, STEP_SUPERVISOR, keep_only(kernel_fds()[0]));
     return exec_init("supervisor", pid);
 }
 
 static int supervisor_main(void *unused)
 {
     (void)unused;
-    failed_error = become_supervisor();
+    supervisor_error = become_supervisor();
     sys(SYS_exit_group, 1);
     __builtin_unreachable();
 }
 
-static long clone_on(char *top, int (*function)(void *), uint64_t flags);
+static long clone_on(char *top, int (*function)(void *), uint64_t flags, volatile int *here);
 
 /* Kernels have a supervisor like every command. It is born sharing this memory, forks the kernel from it, which
  * is the only copy of page tables that is made, and becomes the static program. Both are born sealed: giving up
- * privileges once for three processes is cheaper, and leaves none of them a moment with any. */
+ * privileges once for three processes is cheaper, and leaves none of them a moment with any. Meanwhile the child goes
+ * on and becomes init; the zygote waits until neither needs its memory any more. */
 static long fork_kernel(void)
 {
     if (!(request.flags & SPAWN_FLAG_KERNEL))
         return 0;
     if (!fork_quietly)
         return -ENOTSUP;
-    long pid = clone_on(supervisor_stack + STACK_BYTES, supervisor_main, CLONE_VM | CLONE_VFORK);
+    supervisor_here = 1;
+    long pid = clone_on(supervisor_stack + STACK_BYTES, supervisor_main, CLONE_VM | CLONE_CHILD_CLEARTID,
+                        &supervisor_here);
+    if (pid < 0)
+        supervisor_here = 0;
     supervisor_pid = pid > 0 ? (int)pid : 0;
-    return pid < 0 ? pid : failed_error;
+    return pid < 0 ? pid : 0;
+}
+
+static void await_supervisor(void)
+{
+    while (supervisor_here)
+        sys(SYS_futex, &supervisor_here, FUTEX_WAIT, 1, 0, 0, 0);
 }
 
 /* On success it does not return. */
@@ -614,12 +630,12 @@ static int child_main(void *unused)
 }
 
 /* A call that starts a child on a stack of its own, which the C library has no wrapper for. */
-static long start_on_stack(long call, long first, long second, int (*main)(void *))
+static long start_on_stack(long call, long first, long second, volatile int *here, int (*main)(void *))
 {
 #if defined(__x86_64__)
     register int (*function)(void *) __asm__("r12") = main;
     register long tls __asm__("r8") = 0;
-    register long child_tid __asm__("r10") = 0;
+    register long child_tid __asm__("r10") = (long)here;
     long result;
     __asm__ volatile("syscall\n\t"
                      "test %%rax, %%rax\n\t"
@@ -640,7 +656,7 @@ static long start_on_stack(long call, long first, long second, int (*main)(void 
     register long x1 __asm__("x1") = second;
     register long x2 __asm__("x2") = 0;
     register long x3 __asm__("x3") = 0;
-    register long x4 __asm__("x4") = 0;
+    register long x4 __asm__("x4") = (long)here;
     __asm__ volatile("svc 0\n\t"
                      "cbnz x0, 1f\n\t"
                      "mov x29, #0\n\t"
@@ -654,9 +670,9 @@ static long start_on_stack(long call, long first, long second, int (*main)(void 
 }
 
 /* What is sealed may use only this one: flags of clone3 lie in memory, where no filter sees them. */
-static long clone_on(char *top, int (*function)(void *), uint64_t flags)
+static long clone_on(char *top, int (*function)(void *), uint64_t flags, volatile int *here)
 {
-    return start_on_stack(SYS_clone, (long)(flags | SIGCHLD), (long)top, function);
+    return start_on_stack(SYS_clone, (long)(flags | SIGCHLD), (long)top, here, function);
 }
 
 static long clone_into(int cgroup, char *top, int (*function)(void *), uint64_t flags)
@@ -668,7 +684,7 @@ static long clone_into(int cgroup, char *top, int (*function)(void *), uint64_t 
         .stack_size = STACK_BYTES,
         .cgroup = (uint64_t)cgroup,
     };
-    return start_on_stack(SYS_clone3, (long)&arguments, sizeof arguments, function);
+    return start_on_stack(SYS_clone3, (long)&arguments, sizeof arguments, 0, function);
 }
 
 static long clone_child(void)
@@ -678,7 +694,7 @@ static long clone_child(void)
     char *top = stack + STACK_BYTES;
     if (request.flags & SPAWN_FLAG_CGROUP_INTO)
         return clone_into(cgroup_fds()[0], top, child_main, flags);
-    return clone_on(top, child_main, flags);
+    return clone_on(top, child_main, flags, 0);
 }
 
 static struct step_reply spawn(void)
@@ -687,9 +703,16 @@ static struct step_reply spawn(void)
     failed_error = 0;
     supervisor_pid = 0;
     entry_count = 0;
+    supervisor_here = 0;
+    supervisor_error = 0;
     long pid = clone_child();
     if (pid < 0)
         failed_error = pid;
+    await_supervisor();
+    if (!failed_error && supervisor_error) {
+        failed_step = supervisor_step;
+        failed_error = supervisor_error;
+    }
     struct step_reply reply = {.step = failed_error ? failed_step : STEP_NONE, .error = (int)-failed_error};
     reply.pid = pid > 0 ? (int)pid : 0;
     return reply;
