@@ -76,6 +76,10 @@ class Executor:
         """The number of the cell that runs next."""
         return self._shell.execution_count  # type: ignore[no-any-return]
 
+    @count.setter
+    def count(self, number: int) -> None:
+        self._shell.execution_count = number
+
     def run(self, code: str, show: Show) -> BaseException | None:
         """Run a cell; call `show` with its value if it has one. Return the exception that ended it."""
         parts = self._compile(code) if self._is_ordinary else None

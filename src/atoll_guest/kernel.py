@@ -120,6 +120,8 @@ class Kernel:
         error = self._attempt(self._run_cell, message["code"])
         if getpid() != self._pid:
             _end_copy(error)
+        if message["silent"]:
+            self._executor.count = count
         if error is None:
             status = "ok"
         else:

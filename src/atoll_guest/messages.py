@@ -6,6 +6,8 @@ that grows by one. The host tells up to which number it has taken note; what it 
 and sends again when asked to resume. Printed text does not travel here but in the process's own output;
 a mark in it shows where a display, or the clearing of all before it, belongs.
 
+A silent cell is not counted.
+
 Beyond what the tables ask for, a message may carry:
 
     welcome   env: names and values to add to the environment; acks: true if the host acknowledges while a cell runs

@@ -9,15 +9,16 @@ import pytest
 from tests.atoll_guest.guests import Guest
 from tests.campaigns import Campaign
 
-READY = "print('ready')\n"
+# Imports come first: Python itself loses an interrupt that comes while the lock of a module goes away.
+READY = "import asyncio, os, subprocess, time\nprint('ready')\n"
 LONG = {
-    "sleep": "import time; time.sleep(100)",
+    "sleep": "time.sleep(100)",
     "loop": "while True: pass",
-    "read": "import os; os.read(os.pipe()[0], 1)",
-    "program": "import subprocess; subprocess.run(['sleep', '100'])",
-    "magic": "%time __import__('time').sleep(100)",
-    "await": "import asyncio\nawait asyncio.sleep(100)",
-    "event loop": "import asyncio; asyncio.run(asyncio.sleep(100))",
+    "read": "os.read(os.pipe()[0], 1)",
+    "program": "subprocess.run(['sleep', '100'])",
+    "magic": "%time time.sleep(100)",
+    "await": "await asyncio.sleep(100)",
+    "event loop": "asyncio.run(asyncio.sleep(100))",
     "value's form": "class Slow:\n    def __repr__(self):\n        while True: pass\nSlow()",
 }
 

@@ -260,3 +260,11 @@ async def test_bad_code_is_refused_and_a_base_sandbox_has_no_kernels(
     with pytest.raises(Unsupported, match="python"):
         await base.fork_kernel()
     await base.destroy()
+
+
+async def test_a_rehearsal_leaves_nothing_behind(kernel: Kernel) -> None:
+    await kernel.rehearse()
+    cell = await kernel.run("[name for name in dir() if not name.startswith('_')]")
+    assert (cell.count, cell.stdout) == (1, "")
+    fresh = "['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']"
+    assert cell.text == fresh

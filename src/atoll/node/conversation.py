@@ -283,10 +283,12 @@ class Conversation:
             raise Unavailable(f"the kernel speaks another protocol: {error}") from error
         yield from self._send(_encode({"type": "welcome", "version": version, "env": dict(env)}))
 
-    def execute(self, call: Call, code: str, timeout: float | None) -> Needs:
-        """Run a cell to its end, its timeout or the end of the kernel."""
+    def execute(
+        self, call: Call, code: str, timeout: float | None, *, silent: bool = False
+    ) -> Needs:
+        """Run a cell to its end, its timeout or the end of the kernel; a silent one is not counted."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        yield from self._ask(call, {"type": "execute", "code": code, "silent": False}, deadline)
+        yield from self._ask(call, {"type": "execute", "code": code, "silent": silent}, deadline)
         yield from self._listen(call, deadline)
         if self._goes_on(call):
             call.timed_out = True

@@ -108,7 +108,11 @@ class Pool:
 
     async def _make(self, shelf: _Shelf) -> HostedSandbox:
         spec = replace(shelf.spec, id=new_sandbox_id())
-        return await open_hosted(self._engine, spec, self._tasks)
+        hosted = await open_hosted(self._engine, spec, self._tasks)
+        kernel = hosted.live_kernel()
+        if kernel is not None:
+            await kernel.rehearse()
+        return hosted
 
 
 def configuration(spec: SandboxSpec) -> Hashable:
