@@ -60,9 +60,10 @@ async def test_output_is_captured_and_streamed(kernel: Kernel) -> None:
     code = "import os, sys; print('out'); sys.stderr.write('err\\n'); os.system('echo sub'); print('end')"
     cell = await kernel.run(code, listener=seen.append)
     assert (cell.stdout, cell.stderr, cell.text) == ("out\nsub\nend\n", "err\n", None)
-    assert b"".join(
-        each.data for each in seen if isinstance(each, Output) and each.stream == "stdout"
-    ) == b"out\nsub\nend\n"
+    assert (
+        b"".join(each.data for each in seen if isinstance(each, Output) and each.stream == "stdout")
+        == b"out\nsub\nend\n"
+    )
 
 
 async def test_output_comes_while_the_cell_runs(kernel: Kernel, sandbox: Sandbox) -> None:

@@ -220,6 +220,8 @@ def test_a_cell_that_heeds_nothing_loses_its_kernel_soon_after_its_timeout(way: 
 _EAT = "eaten = []\nwhile True: eaten.append(bytearray(1 << 20))"
 
 
+# Without a cgroup it is Python that is refused memory, and it raises.
+@pytest.mark.root_only
 @pytest.mark.timeout(3600)
 def test_sessions_that_run_out_of_memory_die_alone(campaign: Campaign) -> None:
     count = campaign.count(200)
@@ -238,7 +240,7 @@ _DEATHS = {
     "crash": "import ctypes\nctypes.string_at(0)",
     "killed": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "aborted": "import os\nos.abort()",
-    "recursion in C": "x = []\nfor _ in range(10**6): x = [x]\ndel x\nimport sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()",
+    "recursion in C": "import sys\nsys.setrecursionlimit(10**9)\nclass A:\n    def __repr__(self): return repr(self)\nrepr(A())",
     "replaced": "import os\nos.execv('/bin/true', ['true'])",
 }  # fmt: skip
 
