@@ -13,6 +13,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from tools.bootstrap import ROOT
 # Above Debian's ordinary users and outside the ranges that systemd hands out.
 UIDS = range(61357, 61373)
 PLACES = Path("/var/tmp")
+_GRACE_SECONDS = 3.0
 
 # What a program needs to reach the package index from here; the rest of root's environment stays.
 KEPT_VARIABLES = ("LANG", "LC_", "TZ", "TERM", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "PIP_", "UV_")
@@ -145,11 +147,25 @@ def run_as(uid: int, command: list[str], folder: Path, environment: dict[str, st
 
 def end_processes_of(uid: int) -> None:
     """Kill what the tests left behind; the uid is ours alone, so nothing else can have it."""
+    deadline = time.monotonic() + _GRACE_SECONDS
+    # What notices the end of its owner takes a moment to tidy up.
+    while processes_of(uid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for folder in processes_of(uid):
+        try:
+            name = (folder / "comm").read_text().strip()
+            os.kill(int(folder.name), signal.SIGKILL)
+            print(f"atoll: the tests left {name} running; killed", file=sys.stderr)
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it ended by itself
+
+
+def processes_of(uid: int) -> list[Path]:
+    found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if folder.stat().st_uid == uid:
-                name = (folder / "comm").read_text().strip()
-                os.kill(int(folder.name), signal.SIGKILL)
-                print(f"atoll: the tests left {name} running; killed", file=sys.stderr)
-        except (FileNotFoundError, ProcessLookupError):
+                found.append(folder)
+        except FileNotFoundError:
             pass  # it ended by itself
+    return found
