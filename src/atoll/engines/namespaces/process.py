@@ -211,6 +211,9 @@ class NamespaceProcess:
         control = self._plumbing.control
         while True:
             await anyio.wait_readable(control)
+            if self._closed:
+                # The sandbox was destroyed between the word that there is something and now.
+                raise anyio.ClosedResourceError
             with suppress(BlockingIOError):
                 report, fds = channel.receive(control, SupervisorReport)
                 break
