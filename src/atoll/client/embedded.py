@@ -1,7 +1,8 @@
 """A node in this process: one thread with an event loop, which owns the engine and all sandboxes.
 
-Calls come from any thread and any event loop and are made over there. The node is made with the first sandbox
-and ends with the program. A forked copy of the program has no such thread; it is told so.
+Calls come from any thread and any event loop. Sandboxes are made and destroyed, and cells run, where the caller is;
+all else is done over there. The node is made with the first sandbox and ends with the program. A forked copy of the
+program has no such thread; it is told so.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ Answer = TypeVar("Answer")
 
 
 class EmbeddedNode:
-    """The engine and its sandboxes, in a thread of their own."""
+    """The engine and its sandboxes, with a thread of their own for all that goes on in the background."""
 
     def __init__(self, engine: str, data_dir: Path) -> None:
         from atoll.engines.catalog import make_engine

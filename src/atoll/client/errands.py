@@ -1,4 +1,4 @@
-"""What the SDK has done in the node's own thread: everything here runs there, whoever asked for it."""
+"""What the SDK asks of a node: claims on its sandboxes, which any thread may use, and small jobs for its own thread."""
 
 from __future__ import annotations
 

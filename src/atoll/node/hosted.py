@@ -18,7 +18,6 @@ from atoll.model.kernel import Cell, Event, KernelInfo
 from atoll.model.sandbox import SandboxInfo, SandboxSpec
 from atoll.node.cell_streams import stream_cell
 from atoll.node.commands import Commands
-from atoll.node.conversation import Listener
 from atoll.node.drivers import AtHome, drive_here
 from atoll.node.files import Files
 from atoll.node.kernels import Kernel
@@ -47,18 +46,6 @@ class HostedSandbox:
     def rename(self, sandbox_id: SandboxId) -> None:
         """Be known by another id: that of whoever takes it from a pool."""
         self._id = sandbox_id
-
-    async def run_code(
-        self,
-        code: str,
-        *,
-        kernel: KernelId | None = None,
-        timeout: float | None = None,
-        listener: Listener | None = None,
-    ) -> Cell:
-        """Run a cell in a kernel, by default the sandbox's own; that one is replaced if it has ended."""
-        found = await self.find_kernel(kernel)
-        return await found.run(code, timeout=timeout, listener=listener)
 
     async def stream_code(
         self, code: str, *, kernel: KernelId | None = None, timeout: float | None = None
