@@ -119,6 +119,7 @@ class Kernel:
         self._lower_recursion_limit()
         error = self._attempt(self._run_cell, message["code"])
         if getpid() != self._pid:
+            self._streams.repair()
             _end_copy(error)
         if message["silent"]:
             self._executor.count = count
@@ -127,7 +128,8 @@ class Kernel:
         else:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
             self._report(error)
-        self._channel.send_last({"type": "end", "status": status, "count": count})
+        end = {"type": "end", "status": status, "count": count}
+        self._channel.send_last(end, self._streams.repair)
 
     def _run_cell(self, code: str) -> BaseException | None:
         try:
@@ -153,7 +155,6 @@ class Kernel:
         finally:
             interrupts.hold()
             self._raise_recursion_limit()
-            self._streams.repair()
 
     def _raise_recursion_limit(self) -> None:
         limit = _get_recursion_limit()
@@ -173,6 +174,8 @@ class Kernel:
             self._channel.put_off(message)
 
     def _report(self, error: BaseException) -> None:
+        # What is opened for its traceback must not come to be a standard stream.
+        self._streams.repair()
         if isinstance(error, MemoryError):
             release_memory(error)
         value = self._attempt(safe_text, error)
@@ -243,7 +246,7 @@ class Kernel:
         content = self._attempt(find, message)
         if not isinstance(content, dict):
             content = {"error": f"{type(content).__name__}: {safe_text(content)}"}
-        self._channel.send_last({"type": "reply", "content": content})
+        self._channel.send_last({"type": "reply", "content": content}, self._streams.repair)
 
     def ask_input(self, prompt: str, password: bool) -> str:
         """Ask the host for a line of input; raise `EOFError` if nobody is there."""

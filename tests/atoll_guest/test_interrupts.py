@@ -104,6 +104,21 @@ def test_an_alarm_that_a_cell_left_behind_does_not_end_the_kernel(guest: Guest, 
     assert guest.run("1 + 1").text == "2"
 
 
+def test_an_alarm_soon_after_many_requests_does_not_end_the_kernel(guest: Guest) -> None:
+    guest.run("def late(*_):\n    print('late')\n    raise ValueError")
+    guest.run("import signal; _ = signal.signal(signal.SIGALRM, late)")
+    # Longer than what is read at once, so that each is waited for, but not for long.
+    request = {"type": "execute", "id": "many", "code": "pass" + " " * 5000, "silent": False}
+    for _ in range(10):
+        for _ in range(6):
+            guest.send(request)
+        for _ in range(6):
+            assert guest.receive()["type"] == "end"
+        guest.process.send_signal(signal.SIGALRM)
+        assert guest.wait_output()
+        assert guest.run("1 + 1").text == "2"
+
+
 def test_a_function_of_the_cells_own_stays_but_is_in_force_only_in_cells(guest: Guest) -> None:
     guest.run(
         "import signal, time\nseen = []\nsignal.signal(signal.SIGINT, lambda *_: seen.append(1))"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import anyio
 import pytest
 
 from atoll import AsyncSandbox, Sandbox
@@ -153,6 +154,34 @@ def start_endless(sandbox: AsyncSandbox) -> tuple[asyncio.Task[Cell], asyncio.Ev
         on_stdout=lambda _: loop.call_soon_threadsafe(ready.set),
     )
     return asyncio.create_task(cell), ready
+
+
+async def test_quick_cells_in_a_row_leave_others_their_turns() -> None:
+    async with AsyncSandbox() as sandbox:
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count_turns())
+        for _ in range(200):
+            before = turns
+            await sandbox.run_code("pass")
+            assert turns > before
+        counting.cancel()
+
+
+async def test_a_cell_that_is_cancelled_before_it_begins_does_not_run() -> None:
+    async with AsyncSandbox() as sandbox:
+        await sandbox.run_code("begun = False")
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await sandbox.run_code("begun = True")
+        assert scope.cancelled_caught
+        assert (await sandbox.run_code("begun")).text == "False"
 
 
 async def test_the_waiting_kind_works_inside_a_running_loop() -> None:

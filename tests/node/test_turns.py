@@ -28,14 +28,14 @@ def test_threads_and_event_loops_never_have_it_at_once() -> None:
 
     def work_here() -> None:
         for _ in range(50):
-            with turns.take():
+            with turns:
                 enter()
                 time.sleep(0.0001)
                 leave()
 
     async def work_there() -> None:
         for _ in range(50):
-            async with turns.take_async():
+            async with turns:
                 enter()
                 await asyncio.sleep(0.0001)
                 leave()
@@ -52,10 +52,10 @@ async def test_whoever_gives_up_waiting_is_passed_over() -> None:
     turns, order = Turns(), []
 
     async def work(name: str) -> None:
-        async with turns.take_async():
+        async with turns:
             order.append(name)
 
-    async with anyio.create_task_group() as tasks, turns.take_async():
+    async with anyio.create_task_group() as tasks, turns:
         tasks.start_soon(work, "first")
         await anyio.sleep(0.01)
         with anyio.move_on_after(0.01):
@@ -68,12 +68,12 @@ async def test_whoever_gives_up_waiting_is_passed_over() -> None:
 
 def test_an_error_inside_passes_the_turn_on() -> None:
     turns = Turns()
-    with pytest.raises(ValueError, match="oops"), turns.take():
+    with pytest.raises(ValueError, match="oops"), turns:
         raise ValueError("oops")
     taken = threading.Event()
 
     def take() -> None:
-        with turns.take():
+        with turns:
             taken.set()
 
     threading.Thread(target=take).start()

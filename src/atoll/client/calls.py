@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.errors import InvalidRequest, Unavailable
+from atoll.model.durations import parse_duration
 from atoll.model.kernel import Bundle, CellError, Event
 from atoll.model.limits import Limits
 from atoll.model.process import Output
-from atoll.model.sandbox import SandboxSpec
+from atoll.model.sandbox import Manifest, SandboxRequest, SandboxSpec
 from atoll.model.sizes import parse_size
 from atoll.model.template import PYTHON_TEMPLATE
 
@@ -43,6 +44,26 @@ def make_spec(
         limits=make_limits(limits),
         env=dict(envs or {}),
         kernel=template == PYTHON_TEMPLATE,
+    )
+
+
+def make_request(
+    spec: SandboxSpec,
+    *,
+    name: str | None,
+    files: Mapping[str, bytes | str] | None,
+    metadata: Mapping[str, str] | None,
+    lifetime: float | str | None,
+    idle: float | str | None,
+) -> SandboxRequest:
+    """Return what is asked of a node."""
+    return SandboxRequest(
+        spec,
+        name=name,
+        metadata=dict(metadata or {}),
+        manifest=Manifest({path: as_bytes(data) for path, data in (files or {}).items()}),
+        lifetime_seconds=None if lifetime is None else parse_duration(lifetime),
+        idle_seconds=None if idle is None else parse_duration(idle),
     )
 
 
@@ -154,11 +175,6 @@ class CellListener:
         self._on_result = on_result
         self._on_error = on_error
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether anybody listens."""
-        return self._splitter.is_wanted or bool(self._on_result or self._on_error)
-
     def __call__(self, event: Event) -> None:
         """Take one event."""
         match event:
@@ -168,6 +184,17 @@ class CellListener:
                 self._on_result(event)
             case CellError() if self._on_error is not None:
                 self._on_error(event)
+
+
+def make_listener(
+    on_stdout: TextCallback | None,
+    on_stderr: TextCallback | None,
+    on_result: ResultCallback | None,
+    on_error: ErrorCallback | None,
+) -> CellListener | None:
+    """Return what hands a cell's events to callbacks; None if there are none."""
+    callbacks = (on_stdout, on_stderr, on_result, on_error)
+    return None if callbacks == (None,) * 4 else CellListener(*callbacks)
 
 
 def check_callback(callback: object) -> None:

@@ -12,7 +12,7 @@ import atexit
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -26,18 +26,20 @@ from atoll.client.places import data_directory
 from atoll.errors import Conflict
 from atoll.model.ids import KernelId
 from atoll.model.kernel import Cell
-from atoll.model.sandbox import SandboxSpec
 
 # Only names for the rest of the client: what they stand for is loaded with the first sandbox.
 if TYPE_CHECKING:
     from atoll.client.errands import Claim
     from atoll.node.background import BackgroundProcess
     from atoll.node.hosted import HostedSandbox
+    from atoll.node.residents import Resident
     from atoll.node.search import SearchResult
     from atoll.node.terminals import Terminal as HostedTerminal
     from atoll.node.trees import TreeReport
 else:
-    BackgroundProcess = HostedSandbox = HostedTerminal = SearchResult = TreeReport = object
+    BackgroundProcess = HostedSandbox = HostedTerminal = Resident = SearchResult = TreeReport = (
+        object
+    )
 
 __all__ = [
     "AsyncNode",
@@ -45,6 +47,7 @@ __all__ = [
     "HostedSandbox",
     "HostedTerminal",
     "Node",
+    "Resident",
     "SearchResult",
     "TreeReport",
     "close_nodes",
@@ -60,21 +63,20 @@ class EmbeddedNode:
 
     def __init__(self, engine: str, data_dir: Path) -> None:
         from atoll.engines.catalog import make_engine
-        from atoll.node.pool import Pool
+        from atoll.node.node import Home, Node
+        from atoll.node.records import MemoryRecords
         from atoll.node.templates import Templates
 
         self._pid = os.getpid()
         self.engine_name = engine
-        self.claims: dict[str, Claim] = {}  # sandboxes that were made and not destroyed yet
         self._resources = ExitStack()
         self.portal: BlockingPortal = self._resources.enter_context(start_blocking_portal())
         templates = Templates(data_dir)
         self._engine = make_engine(engine, data_dir=data_dir, trees={"python": templates.python})
-        self._owner = self._resources.enter_context(
-            self.portal.wrap_async_context_manager(_Owner())
-        )
-        self._features = self._engine.features
-        self.pool = Pool(self._engine, self._owner.tasks, self.portal.start_task_soon)
+        owner = self._resources.enter_context(self.portal.wrap_async_context_manager(_Owner()))
+        home = Home(owner.tasks, self.portal.start_task_soon, self.portal.call)
+        self.sandboxes = Node(self._engine, MemoryRecords(), home)
+        self.portal.start_task_soon(owner.tasks.start_soon, self.sandboxes.run)
 
     def check_process(self) -> None:
         """Raise `Conflict` in a fork of the process that made this."""
@@ -84,22 +86,10 @@ class EmbeddedNode:
                 " create sandboxes after forking, or use spawn instead of fork"
             )
 
-    def create(self, spec: SandboxSpec) -> HostedSandbox:
-        """Make a sandbox, or take one that is ready, in this thread."""
-        from atoll.engines.contract import Feature
-        from atoll.node.hosted import open_hosted, open_hosted_here
-
-        ready = self.pool.take(spec)
-        if ready is not None:
-            return ready
-        tasks = self._owner.tasks
-        if Feature.CREATE_HERE in self._features:
-            return open_hosted_here(self._engine, spec, tasks, self.portal.call)
-        return self.portal.call(open_hosted, self._engine, spec, tasks)
-
     def close(self) -> None:
         """Destroy everything; safe to call twice and in forks."""
         if os.getpid() == self._pid:
+            self.portal.call(self.sandboxes.close)
             self.portal.call(self._engine.close)
             self._resources.close()
 
@@ -109,25 +99,29 @@ class AsyncNode:
 
     def __init__(self, node: EmbeddedNode) -> None:
         self._node = node
+        self._activity: AbstractContextManager[None] = nullcontext()
 
     async def call(
         self, function: Callable[..., Awaitable[Answer]], *args: object, **options: object
     ) -> Answer:
         """Run a function of the node's in its thread; cancelling this call cancels it there."""
         self._node.check_process()
-        future = self._node.portal.start_task_soon(partial(function, *args, **options))
-        return await asyncio.wrap_future(future)
+        with self._activity:
+            future = self._node.portal.start_task_soon(partial(function, *args, **options))
+            return await asyncio.wrap_future(future)
 
     async def open(self, claim: Claim) -> HostedSandbox:
         """Return the sandbox of a claim; made in a thread, so that this event loop goes on."""
-        return await anyio.to_thread.run_sync(claim.open)
+        hosted = await anyio.to_thread.run_sync(claim.open)
+        self._activity = hosted.activity
+        return hosted
 
     async def end(self, claim: Claim) -> None:
         """Destroy the sandbox of a claim; safe to call twice, and while it is being made."""
         with anyio.CancelScope(shield=True):
-            hosted = await anyio.to_thread.run_sync(claim.end)
-            if hosted is not None:
-                await self.call(hosted.destroy)
+            resident = await anyio.to_thread.run_sync(claim.end)
+            if resident is not None:
+                await self.call(self._node.sandboxes.end, resident, "asked")
 
     async def run_cell(
         self, hosted: HostedSandbox, code: str, kernel: str | None = None, **options: Any
@@ -137,10 +131,11 @@ class AsyncNode:
 
         self._node.check_process()
         kernel_id = None if kernel is None else KernelId(kernel)
-        live = hosted.live_kernel(kernel_id)
-        if live is None:
-            live = await self.call(hosted.find_kernel, kernel_id)
-        return await run_elsewhere(live, self.call, code, **options)
+        with hosted.activity:
+            live = hosted.live_kernel(kernel_id)
+            if live is None:
+                live = await self.call(hosted.find_kernel, kernel_id)
+            return await run_elsewhere(live, self.call, code, **options)
 
 
 class Node:
@@ -148,29 +143,33 @@ class Node:
 
     def __init__(self, node: EmbeddedNode) -> None:
         self._node = node
+        self._activity: AbstractContextManager[None] = nullcontext()
 
     def call(
         self, function: Callable[..., Awaitable[Answer]], *args: object, **options: object
     ) -> Answer:
         """Run a function of the node's in its thread."""
         self._node.check_process()
-        future = self._node.portal.start_task_soon(partial(function, *args, **options))
-        try:
-            return future.result()
-        except BaseException:
-            # Ctrl-C in the middle: nobody waits for it any more.
-            future.cancel()
-            raise
+        with self._activity:
+            future = self._node.portal.start_task_soon(partial(function, *args, **options))
+            try:
+                return future.result()
+            except BaseException:
+                # Ctrl-C in the middle: nobody waits for it any more.
+                future.cancel()
+                raise
 
     def open(self, claim: Claim) -> HostedSandbox:
         """Return the sandbox of a claim; made in this thread."""
-        return claim.open()
+        hosted = claim.open()
+        self._activity = hosted.activity
+        return hosted
 
     def end(self, claim: Claim) -> None:
         """Destroy the sandbox of a claim; safe to call twice, and while it is being made."""
-        hosted = claim.end()
-        if hosted is not None:
-            self.call(hosted.destroy)
+        resident = claim.end()
+        if resident is not None:
+            self.call(self._node.sandboxes.end, resident, "asked")
 
     def run_cell(
         self, hosted: HostedSandbox, code: str, kernel: str | None = None, **options: Any
@@ -180,8 +179,9 @@ class Node:
 
         self._node.check_process()
         kernel_id = None if kernel is None else KernelId(kernel)
-        live = hosted.live_kernel(kernel_id) or self.call(hosted.find_kernel, kernel_id)
-        return run_here(live, self.call, code, **options)
+        with hosted.activity:
+            live = hosted.live_kernel(kernel_id) or self.call(hosted.find_kernel, kernel_id)
+            return run_here(live, self.call, code, **options)
 
 
 _sharing = threading.Lock()

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from threading import Lock
 from typing import TypeVar
 
-from atoll.client.embedded import EmbeddedNode, HostedSandbox, nodes_here
+from atoll.client.embedded import EmbeddedNode, HostedSandbox, Resident, nodes_here
 from atoll.errors import Conflict, NotFound
-from atoll.model.sandbox import SandboxInfo, SandboxSpec
+from atoll.model.sandbox import SandboxInfo, SandboxRequest, SandboxSpec
 
 Answer = TypeVar("Answer")
 
@@ -16,11 +16,13 @@ Answer = TypeVar("Answer")
 class Claim:
     """One sandbox of a node: made once, by whoever needs it first, and never again once destroyed."""
 
-    def __init__(self, node: EmbeddedNode, spec: SandboxSpec) -> None:
+    def __init__(
+        self, node: EmbeddedNode, request: SandboxRequest, resident: Resident | None = None
+    ) -> None:
         self.node = node
-        self.spec = spec
+        self.request = request
         self._guard = Lock()
-        self._hosted: HostedSandbox | None = None
+        self._resident = resident
         self._over = False
 
     def open(self) -> HostedSandbox:
@@ -28,43 +30,58 @@ class Claim:
         self.node.check_process()
         with self._guard:
             if self._over:
-                raise gone(self.spec.id)
-            if self._hosted is None:
-                self._hosted = self.node.create(self.spec)
-                self.node.claims[self.spec.id] = self
-            return self._hosted
+                raise gone(self.request.spec.id)
+            if self._resident is None:
+                self._resident = self.node.sandboxes.create_here(self.request)
+            return self._resident.hosted
 
-    def end(self) -> HostedSandbox | None:
+    @property
+    def info(self) -> SandboxInfo:
+        """Facts about the sandbox, which has to be open."""
+        assert self._resident is not None
+        return self._resident.info
+
+    def end(self) -> Resident | None:
         """Let nobody use it any more, and destroy it; return what has to be destroyed in the node's event loop."""
         self.node.check_process()
         with self._guard:
             self._over = True
-            self.node.claims.pop(self.spec.id, None)
-            hosted = self._hosted
-        return None if hosted is None or hosted.destroy_here() else hosted
+            resident = self._resident
+        if resident is None or self.node.sandboxes.destroy_here(resident):
+            return None
+        return resident
 
 
 def find_claim(sandbox_id: str) -> Claim:
-    """Return the claim on a live sandbox of this process, or raise `NotFound`."""
+    """Return a claim on a live sandbox of this process, or raise `NotFound`."""
     for node in nodes_here():
-        if claim := node.claims.get(sandbox_id):
-            return claim
+        for resident in node.sandboxes.living():
+            if resident.id == sandbox_id:
+                return Claim(node, SandboxRequest(SandboxSpec(id=resident.id)), resident)
     raise NotFound(
         f"there is no sandbox {str(sandbox_id)[:80]!r} in this process; Sandbox.list() tells which there are",
         sandbox=str(sandbox_id)[:80],
     )
 
 
-def gone(sandbox_id: str) -> Conflict:
+def gone(sandbox_id: str, reason: str = "") -> Conflict:
     """Return the error for a sandbox that is no more."""
+    why = _REASONS.get(reason, "was destroyed")
     return Conflict(
-        f"sandbox {sandbox_id} was destroyed; create a new one with Sandbox()", sandbox=sandbox_id
+        f"sandbox {sandbox_id} {why}; create a new one with Sandbox()", sandbox=sandbox_id
     )
+
+
+_REASONS = {
+    "lifetime": "has ended with its lifetime (lifetime=… makes it longer)",
+    "idle": "has ended because nobody used it (idle=… makes it wait longer)",
+    "evicted": "has made room for newer ones",
+}
 
 
 async def list_infos(node: EmbeddedNode) -> Sequence[SandboxInfo]:
     """Return facts about the live sandboxes of a node, the oldest first."""
-    return [claim.open().info for claim in list(node.claims.values())]
+    return [resident.info for resident in node.sandboxes.living()]
 
 
 async def look(function: Callable[..., Answer], *args: object, **options: object) -> Answer:

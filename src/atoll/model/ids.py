@@ -11,6 +11,8 @@ from atoll.errors import InvalidRequest
 SandboxId = NewType("SandboxId", str)
 ProcessId = NewType("ProcessId", str)
 KernelId = NewType("KernelId", str)
+ExecutionId = NewType("ExecutionId", str)
+WorkspaceId = NewType("WorkspaceId", str)
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _LENGTH = 26
@@ -31,6 +33,11 @@ def new_process_id() -> ProcessId:
 def new_kernel_id() -> KernelId:
     """Return a fresh kernel id."""
     return KernelId(_random_id())
+
+
+def new_execution_id() -> ExecutionId:
+    """Return a fresh execution id."""
+    return ExecutionId(_random_id())
 
 
 def parse_sandbox_id(text: str) -> SandboxId:

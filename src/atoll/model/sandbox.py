@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from atoll.errors import InvalidRequest
-from atoll.model.ids import SandboxId, new_sandbox_id, parse_sandbox_id
+from atoll.model.ids import SandboxId, WorkspaceId, new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Limits, LimitsInfo
 from atoll.model.process import check_environment
 from atoll.model.template import BASE_TEMPLATE
 
+LOCAL_OWNER = "local"
+MAX_LIFETIME_SECONDS = 365 * 86400.0
+
 _HOSTNAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9-]{1,40}")
+_OWNER = re.compile(r"[A-Za-z0-9._@:-]{1,80}")
+_WORKSPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+_MOST_LABELS = 64
+_LABEL_CHARACTERS = 256
+_METADATA_CHARACTERS = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +60,161 @@ class SandboxSpec:
         check_environment(self.env)
         _check_mounts(self.mounts)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values, for `from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SandboxSpec:
+        """Return the spec that `to_json` was called on."""
+        return cls(
+            **{
+                **fields,
+                "limits": Limits(**fields["limits"]),
+                "mounts": tuple(Mount(**mount) for mount in fields["mounts"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is put into a sandbox before its first command."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    directories: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.directories)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRequest:
+    """What a caller asks of a node: a sandbox, whose it is, and how long it is kept."""
+
+    spec: SandboxSpec = field(default_factory=SandboxSpec)
+    owner: str = LOCAL_OWNER
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    manifest: Manifest = field(default_factory=Manifest)
+    # Its own program, started with it; `one_shot`: the sandbox ends with that program.
+    command: Sequence[str] | str | None = None
+    interactive: bool = False  # on a terminal
+    one_shot: bool = False
+    lifetime_seconds: float | None = None  # None: as the node says
+    idle_seconds: float | None = None
+    workspace: WorkspaceId | None = None  # one that outlives the sandbox
+    remove_workspace: bool = False  # with the sandbox
+
+    def __post_init__(self) -> None:
+        check_owner(self.owner)
+        if self.name is not None:
+            check_name(self.name)
+        check_labels(self.labels)
+        _check_metadata(self.metadata)
+        if self.workspace is not None:
+            check_workspace(self.workspace)
+        if self.command is None and (self.interactive or self.one_shot):
+            raise InvalidRequest("an interactive or one-shot sandbox needs a command to run")
+        for name in ("lifetime_seconds", "idle_seconds"):
+            _check_seconds(name, getattr(self, name))
+
 
 class SandboxState(StrEnum):
     """Where a sandbox is in its life."""
 
+    CREATING = "creating"
     RUNNING = "running"
     PAUSED = "paused"
     DESTROYED = "destroyed"
     LOST = "lost"
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be done in it any more."""
+        return self in (SandboxState.DESTROYED, SandboxState.LOST)
+
 
 @dataclass(frozen=True, slots=True)
 class SandboxInfo:
-    """Facts about a sandbox at one moment."""
+    """Facts about a sandbox at one moment; what only a node knows has a default."""
 
     id: SandboxId
     engine: str
     template: str
     state: SandboxState
     limits: LimitsInfo
+    owner: str = LOCAL_OWNER
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""  # why it is no more
+    created_at: float = 0.0
+    ended_at: float | None = None
+    last_active_at: float | None = None
+    workspace: WorkspaceId | None = None
+    hostname: str = ""
+
+
+def check_owner(owner: str) -> None:
+    """Raise `InvalidRequest` unless this can be the name of who owns sandboxes."""
+    if not isinstance(owner, str) or not _OWNER.fullmatch(owner):
+        raise InvalidRequest(
+            f"owner {str(owner)[:80]!r} is not 1 to 80 characters of a-z, A-Z, 0-9 and ._@:-"
+        )
+
+
+def check_name(name: str) -> None:
+    """Raise `InvalidRequest` unless this can be the name of a sandbox."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"sandbox name {str(name)[:80]!r} is not 1 to 40 characters of a-z, 0-9 and '-'"
+        )
+
+
+def check_workspace(workspace: str) -> None:
+    """Raise `InvalidRequest` unless this can be the id of a workspace that is kept."""
+    if not isinstance(workspace, str) or not _WORKSPACE.fullmatch(workspace):
+        raise InvalidRequest(
+            f"workspace id {str(workspace)[:80]!r} is not 1 to 63 characters of a-z, 0-9 and inner '-'"
+        )
+
+
+def check_labels(labels: Mapping[str, str]) -> None:
+    """Raise `InvalidRequest` unless these can be labels."""
+    if not isinstance(labels, Mapping) or len(labels) > _MOST_LABELS:
+        raise InvalidRequest(f"labels have to be at most {_MOST_LABELS} names with values")
+    for key, value in labels.items():
+        if not isinstance(key, str) or not _LABEL_KEY.fullmatch(key):
+            raise InvalidRequest(
+                f"label {str(key)[:80]!r} is not 1 to 63 characters of letters, digits and ._/-"
+            )
+        if not isinstance(value, str) or len(value) > _LABEL_CHARACTERS:
+            raise InvalidRequest(
+                f"label {key} has to have a text of at most {_LABEL_CHARACTERS} characters"
+            )
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    if not isinstance(metadata, Mapping) or not all(
+        isinstance(text, str) for pair in metadata.items() for text in pair
+    ):
+        raise InvalidRequest("metadata have to be names and values, all of them texts")
+    total = sum(len(key) + len(value) for key, value in metadata.items())
+    if total > _METADATA_CHARACTERS:
+        raise InvalidRequest(
+            f"metadata hold {total} characters, the most is {_METADATA_CHARACTERS}; put large things into files"
+        )
+
+
+def _check_seconds(name: str, seconds: float | None) -> None:
+    if seconds is None:
+        return
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 < seconds <= MAX_LIFETIME_SECONDS:
+        raise InvalidRequest(
+            f"{name} is {seconds!r}; it has to be more than 0 and at most {MAX_LIFETIME_SECONDS:g} seconds"
+        )
 
 
 def _check_mounts(mounts: Sequence[Mount]) -> None:

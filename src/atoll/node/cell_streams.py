@@ -23,7 +23,7 @@ async def stream_cell(
     events: deque[Event] = deque()
     call = Call(events.append)
     needs = kernel.begin(call, code, timeout)
-    async with kernel.turns.take_async():
+    async with kernel.turns:
         try:
             for need in needs:
                 while events:

@@ -15,7 +15,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from atoll.engines.contract import KernelProcess
@@ -23,6 +23,7 @@ from atoll.errors import Conflict, InvalidRequest, Unavailable
 from atoll.model.kernel import Bundle, Cell, CellError, CellStatus, Cleared, Event
 from atoll.model.process import Output, describe_end
 from atoll.model.sizes import MIB
+from atoll.node.kernel_spool import KernelSpool, Phase, SpooledRequest
 from atoll.node.placing import Placing
 from atoll_guest.frames import FrameDecoder, FrameError
 from atoll_guest.messages import (
@@ -38,12 +39,15 @@ MAX_OUTPUT_BYTES = MIB
 _MOST_RESULTS = 1000
 _MOST_RESULT_BYTES = 64 * MIB
 _VALUE_BYTES = 32
-_CHUNK = 1 << 18
+# Most messages are short, and a large buffer takes longer to get than to fill.
+_SHORT, _LONG = 1 << 12, 1 << 18
 _HELLO_SECONDS = 30.0
 # How long an interrupted cell may take to notice. Then it is interrupted again, as the first may have come before the
 # kernel had begun with it; and then its kernel is killed.
 _INTERRUPT_SECONDS = (0.3, 1.0)
+# After so many quick answers in a row the next may come at once, too.
 _QUICK_SECONDS = 0.0003
+_QUICK_IN_A_ROW = 4
 # How long a kernel whose channel has ended may take to end itself.
 _END_SECONDS = 1.0
 
@@ -55,7 +59,14 @@ class Ready:
     descriptor: int
     deadline: float | None
     to_write: bool = False
-    soon: bool = False  # in less time than it takes to fall asleep and to wake up
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The kernel is at work on something: a moment for others."""
+
+    # Where the answer may come in less time than it takes to fall asleep and to wake up; if not, never mind.
+    soon: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ class Answer:
     password: bool
 
 
-Need = Ready | Interrupted | Killed | Answer
+Need = Ready | Asked | Interrupted | Killed | Answer
 Needs = Generator[Need, str | None, None]
 Listener = Callable[[Event], None]
 
@@ -88,6 +99,7 @@ class Call:
         self, listener: Listener | None = None, max_output_bytes: int = MAX_OUTPUT_BYTES
     ) -> None:
         self.id = os.urandom(16).hex()
+        self.execution = ""  # whose log gets what comes of it, if anybody's
         self.end: Message | None = None
         self.reply: dict[str, Any] | None = None
         self.was_asked = False
@@ -229,15 +241,19 @@ def _display(message: Message) -> Bundle:
     )
 
 
-_LAST_WORDS = frozenset({"end", "reply"})
+# What may not be said in answer to a request, by the last word that it asks for.
+_OUT_OF_PLACE = {"end": frozenset({"hello", "reply"}), "reply": frozenset({"hello", "end"})}
 _STATUS = {"ok": CellStatus.OK, "error": CellStatus.ERROR, "interrupted": CellStatus.INTERRUPTED}
 
 
 class Conversation:
     """All that is said with one kernel; one request at a time."""
 
-    def __init__(self, process: KernelProcess) -> None:
+    def __init__(self, process: KernelProcess, spool: KernelSpool | None = None) -> None:
         self._process = process
+        self._spool = spool
+        self._hear = process.channel.recv if spool is None else spool.receive
+        self._read_output = process.take_output if spool is None else spool.take_output
         self._decoder = FrameDecoder()
         self._received: deque[tuple[Message, int]] = deque()
         self._seq = 0
@@ -245,7 +261,7 @@ class Conversation:
         self._violation = ""
         self._has_waited = False
         self._asked = 0.0
-        self._was_quick = False  # the last answer came at once, so the next may, too
+        self._quick_in_a_row = 0
 
     @property
     def is_over(self) -> bool:
@@ -282,6 +298,8 @@ class Conversation:
         except MessageError as error:
             raise Unavailable(f"the kernel speaks another protocol: {error}") from error
         yield from self._send(_encode({"type": "welcome", "version": version, "env": dict(env)}))
+        if self._spool is not None:
+            self._spool.begin(SpooledRequest(seq=self._seq))
 
     def execute(
         self, call: Call, code: str, timeout: float | None, *, silent: bool = False
@@ -299,6 +317,24 @@ class Conversation:
         call.last_word = "reply"
         yield from self._ask(call, {"type": kind, **fields})
         yield from self._listen(call, None)
+
+    def resume(self, call: Call, request: SpooledRequest, timeout: float | None) -> Needs:
+        """Go on with what another node asked for: what the kernel has said since is heard again."""
+        call.id, call.last_word = request.call, request.last_word
+        self._seq = request.seq
+        if not request.call:
+            return
+        if request.phase is not Phase.SENT:
+            # Half of it may have been said, or all, or nothing.
+            self._violation = "the node ended while it was asking something"
+            yield Killed()
+            return
+        deadline = None if timeout is None else time.monotonic() + timeout
+        call.was_asked = True
+        yield from self._listen(call, deadline)
+        if self._goes_on(call):
+            call.timed_out = True
+            yield from self.interrupt(call)
 
     def interrupt(self, call: Call) -> Needs:
         """Interrupt what was asked for; kill the kernel if it does not heed that."""
@@ -321,8 +357,16 @@ class Conversation:
     def _ask(self, call: Call, message: Message, deadline: float | None = None) -> Needs:
         frame = _encode({**message, "id": call.id, "ack": self._seq})
         call.was_asked = True
-        yield from self._send(frame, deadline)
+        if self._spool is None:
+            yield from self._send(frame, deadline)
+        else:
+            request = SpooledRequest(call.id, self._seq, call.last_word, call.execution)
+            self._spool.begin(replace(request, phase=Phase.SENDING))
+            yield from self._send(frame, deadline)
+            self._spool.note(request)
         self._asked = time.monotonic()
+        is_quick = self._quick_in_a_row >= _QUICK_IN_A_ROW
+        yield Asked(self._process.channel.fileno() if is_quick else None)
 
     def _listen(self, call: Call, deadline: float | None) -> Needs:
         """Take in what the kernel says and prints until the call has ended, the kernel has, or time is up."""
@@ -337,10 +381,13 @@ class Conversation:
                     )
                     yield Killed()
                     return
-                yield from self._take(call, message, size, deadline)
+                self._seq += 1
+                call.take(message, size)
                 if call.is_over:
-                    self._was_quick = time.monotonic() - self._asked < _QUICK_SECONDS
+                    self._take_time()
                     return
+                if message["type"] == "input_request":
+                    yield from self._answer(call, message, deadline)
             if self._ended and self.is_over:
                 self._take_output(call)
                 return
@@ -348,38 +395,32 @@ class Conversation:
                 return
             yield from self._receive(deadline, call)
 
-    def _take(self, call: Call, message: Message, size: int, deadline: float | None) -> Needs:
-        self._seq += 1
-        call.take(message, size)
-        if message["type"] == "input_request":
-            text = yield Answer(message["prompt"], message["password"])
-            answer = {"type": "input", "id": call.id, "text": text or "", "eof": text is None}
-            yield from self._send(_encode(answer), deadline)
+    def _answer(self, call: Call, message: Message, deadline: float | None) -> Needs:
+        text = yield Answer(message["prompt"], message["password"])
+        answer = {"type": "input", "id": call.id, "text": text or "", "eof": text is None}
+        yield from self._send(_encode(answer), deadline)
+
+    def _take_time(self) -> None:
+        """Take note of how long the answer took."""
+        is_quick = time.monotonic() - self._asked < _QUICK_SECONDS
+        self._quick_in_a_row = self._quick_in_a_row + 1 if is_quick else 0
 
     def _is_in_order(self, message: Message, call: Call) -> bool:
-        expected = (self._seq + 1, call.id)
-        if message["type"] in ("hello", *_LAST_WORDS - {call.last_word}):
+        if message["type"] in _OUT_OF_PLACE[call.last_word]:
             return False
-        return (message["seq"], message["id"]) == expected
+        return bool(message["seq"] == self._seq + 1 and message["id"] == call.id)
 
     def _take_output(self, call: Call) -> None:
-        for output in self._process.take_output():
+        for output in self._read_output():
             call.take_output(output)
 
     def _receive(self, deadline: float | None, call: Call | None = None) -> Needs:
         """Read what there is in the channel, or wait until there is something to read anywhere."""
         try:
-            data = b"" if self._ended else self._process.channel.recv(_CHUNK)
+            size = _SHORT if self._decoder.is_empty else _LONG
+            data = b"" if self._ended else self._hear(size)
         except BlockingIOError:
-            # Only one that woke up looks for other reasons than the channel: looking costs as much as all else here.
-            if self._has_waited and call is not None:
-                self._take_output(call)
-            if self._has_waited and self._process.end is not None:
-                self._ended = True  # nothing more will come
-            else:
-                self._has_waited = True
-                soon = self._was_quick and time.monotonic() - self._asked < _QUICK_SECONDS
-                yield Ready(self._process.activity, deadline, soon=soon)
+            yield from self._await_more(deadline, call)
             return
         except OSError:
             data = b""
@@ -394,6 +435,19 @@ class Conversation:
             self._violation = f"the kernel broke the protocol: {error}"
             self._ended = True
             yield Killed()
+
+    def _await_more(self, deadline: float | None, call: Call | None) -> Needs:
+        """Wait until there is something to read anywhere."""
+        if self._quick_in_a_row >= _QUICK_IN_A_ROW:
+            self._quick_in_a_row = 0  # it did not come at once
+        # Only one that woke up looks for other reasons than the channel: looking costs as much as all else here.
+        if self._has_waited and call is not None:
+            self._take_output(call)
+        if self._has_waited and self._process.end is not None:
+            self._ended = True  # nothing more will come
+        else:
+            self._has_waited = True
+            yield Ready(self._process.activity, deadline)
 
     def _await_end(self, call: Call | None) -> Needs:
         """The channel has ended, and so has the kernel, or it has to."""
@@ -427,7 +481,7 @@ class Conversation:
 
 def _weigh(frame: bytes) -> int:
     """Return about how many bytes a frame takes once it is read: every value in it is an object of Python's."""
-    return len(frame) + _VALUE_BYTES * sum(frame.count(mark) for mark in (b",", b"[", b"{"))
+    return len(frame) + _VALUE_BYTES * (frame.count(b",") + frame.count(b"[") + frame.count(b"{"))
 
 
 def _encode(message: Message) -> bytes:

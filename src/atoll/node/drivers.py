@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
-from atoll.node.conversation import Answer, Interrupted, Killed, Needs, Ready
+from atoll.node.conversation import Answer, Asked, Interrupted, Killed, Needs, Ready
 
 # A Ctrl-C that comes just before a wait does not end it; Python notices it after this long. The conversation asks again.
 _MOST_SECONDS = 0.5
@@ -43,6 +44,9 @@ async def drive(needs: Needs, control: Control, prompter: Prompter | None = None
             return
         answer = None
         match need:
+            case Asked():
+                await anyio.lowlevel.checkpoint()
+                _look(need.soon)
             case Ready():
                 await _wait(need)
             case Interrupted():
@@ -69,6 +73,8 @@ def drive_here(
             return
         answer = None
         match need:
+            case Asked():
+                _look(need.soon)
             case Ready():
                 _wait_here(need)
             case Interrupted():
@@ -80,8 +86,6 @@ def drive_here(
 
 
 async def _wait(need: Ready) -> None:
-    if need.soon and _is_ready_soon(need):
-        return
     wait = anyio.wait_writable if need.to_write else anyio.wait_readable
     if need.deadline is None:
         await wait(need.descriptor)
@@ -90,26 +94,20 @@ async def _wait(need: Ready) -> None:
         await wait(need.descriptor)
 
 
-def _is_ready_soon(need: Ready) -> bool:
-    """Look again and again for a moment, which is shorter than being put to sleep and woken."""
-    poll = _make_poll(need)
-    end = time.perf_counter() + _MOMENT
-    while time.perf_counter() < end:
-        if poll.poll(0):
-            return True
-    return False
-
-
-def _make_poll(need: Ready) -> select.poll:
+def _look(descriptor: int | None) -> None:
+    """Look for something to read again and again for a moment, if anything is likely to come."""
+    if descriptor is None:
+        return
     poll = select.poll()
-    poll.register(need.descriptor, select.POLLOUT if need.to_write else select.POLLIN)
-    return poll
+    poll.register(descriptor, select.POLLIN)
+    end = time.perf_counter() + _MOMENT
+    while time.perf_counter() < end and not poll.poll(0):
+        pass
 
 
 def _wait_here(need: Ready) -> None:
-    if need.soon and _is_ready_soon(need):
-        return
-    poll = _make_poll(need)
+    poll = select.poll()
+    poll.register(need.descriptor, select.POLLOUT if need.to_write else select.POLLIN)
     seconds = _MOST_SECONDS if need.deadline is None else need.deadline - time.monotonic()
     # Rounded up, or the last millisecond would be spent asking again and again.
     poll.poll(int(min(max(0.0, seconds), _MOST_SECONDS) * 1000) + 1)

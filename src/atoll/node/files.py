@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from atoll.engines.contract import Workspace
+from atoll.engines.contract import MANY_BYTES, MANY_FILES, NewFile, Workspace
 from atoll.errors import InvalidRequest, LimitExceeded
 from atoll.model.file import FileInfo, TextPage
 from atoll.model.sizes import GIB, KIB, MIB, format_size
@@ -112,6 +112,26 @@ class Files:
                 " it has to be text, bytes or an async iterable of bytes"
             )
         return await self._workspace.write(path, aiter(data), mode=mode)
+
+    async def write_all(self, files: Mapping[str, bytes], directories: Sequence[str] = ()) -> None:
+        """Make directories and write whole files, as many as there are; an error names the first that failed."""
+        new = [NewFile(path, None) for path in directories]
+        new += [NewFile(path, data) for path, data in files.items()]
+        batch: list[NewFile] = []
+        room = MANY_BYTES
+        for each in new:
+            size = len(each.data or b"")
+            self._check_size(each.path, size)
+            if each.data is not None and size > MANY_BYTES:
+                await self._workspace.write(each.path, each.data)
+                continue
+            if len(batch) == MANY_FILES or size > room:
+                await self._workspace.write_many(batch)
+                batch, room = [], MANY_BYTES
+            batch.append(each)
+            room -= size
+        if batch:
+            await self._workspace.write_many(batch)
 
     async def stat(self, path: str) -> FileInfo:
         """Return facts about a file; a link is described itself."""

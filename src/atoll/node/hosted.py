@@ -15,7 +15,8 @@ from atoll.engines.contract import Engine, Sandbox
 from atoll.errors import NotFound
 from atoll.model.ids import KernelId, SandboxId
 from atoll.model.kernel import Cell, Event, KernelInfo
-from atoll.model.sandbox import SandboxInfo, SandboxSpec
+from atoll.model.sandbox import Manifest, SandboxInfo, SandboxSpec
+from atoll.node.activity import Activity
 from atoll.node.cell_streams import stream_cell
 from atoll.node.commands import Commands
 from atoll.node.drivers import AtHome, drive_here
@@ -34,6 +35,8 @@ class HostedSandbox:
         self._main: Kernel | None = None
         self._kernels: dict[KernelId, Kernel] = {}
         self._opening = anyio.Lock()
+        self.activity = Activity()
+        self.end_reason = ""  # why it is no more
         self.commands = Commands(sandbox, tasks)
         self.files = Files(sandbox.workspace)
         self.terminals = Terminals(sandbox)
@@ -146,6 +149,17 @@ class HostedSandbox:
             await kernel.close()
 
     # --- the whole -------------------------------------------------------------------------------------------
+
+    async def seed(self, manifest: Manifest) -> None:
+        """Put files and directories into it before anybody uses it; if that fails, it is destroyed."""
+        if not manifest:
+            return
+        try:
+            await self.files.write_all(manifest.files, manifest.directories)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.destroy()
+            raise
 
     async def connect(self, port: int) -> socket:
         """Return a stream connected to a port inside."""

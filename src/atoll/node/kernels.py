@@ -20,28 +20,35 @@ from atoll.node.conversation import (
     Needs,
 )
 from atoll.node.drivers import Control, Prompter, drive
+from atoll.node.kernel_spool import KernelSpool, SpooledRequest, Spools
 from atoll.node.turns import Turns
 
 
 class Kernel:
     """An interpreter that keeps state between cells; one cell at a time."""
 
-    def __init__(self, process: KernelProcess) -> None:
+    def __init__(self, process: KernelProcess, spool: KernelSpool | None = None) -> None:
         self.id: KernelId = new_kernel_id()
         self.process = process
         self.turns = Turns()
         self.control = Control(self.interrupt, process.kill)
-        self._conversation = Conversation(process)
+        self._spool = spool
+        self._conversation = Conversation(process, spool)
 
     @classmethod
-    async def open(cls, sandbox: Sandbox, env: Mapping[str, str] | None = None) -> Kernel:
+    async def open(
+        cls, sandbox: Sandbox, env: Mapping[str, str] | None = None, spools: Spools | None = None
+    ) -> Kernel:
         """Fork a kernel in a sandbox, wait for its hello, and add to its environment.
+
+        With `spools` another node can take it over.
 
         Raises:
             Unsupported: the sandbox's template has no interpreter.
             Unavailable: the kernel ended before it was ready.
         """
-        kernel = cls(sandbox.take_kernel() or await sandbox.fork_kernel())
+        process = sandbox.take_kernel() or await sandbox.fork_kernel()
+        kernel = cls(process, None if spools is None else spools.open(process))
         try:
             await drive(kernel.greet(env or {}), kernel.control)
         except BaseException:
@@ -75,6 +82,7 @@ class Kernel:
         listener: Listener | None = None,
         prompter: Prompter | None = None,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
+        execution: str = "",
     ) -> Cell:
         """Run a cell to its end; cells asked for meanwhile wait.
 
@@ -85,8 +93,9 @@ class Kernel:
             Conflict: the kernel has ended.
         """
         call = Call(listener, max_output_bytes)
+        call.execution = execution
         needs = self.begin(call, code, timeout)
-        async with self.turns.take_async():
+        async with self.turns:
             self._conversation.check_alive()
             try:
                 await drive(needs, self.control, prompter)
@@ -96,9 +105,22 @@ class Kernel:
                 raise
             return self.finish(call)
 
+    async def resume(
+        self,
+        request: SpooledRequest,
+        *,
+        timeout: float | None = None,
+        listener: Listener | None = None,
+    ) -> Cell:
+        """Go on with the request that another node made last, to its end."""
+        call = Call(listener)
+        async with self.turns:
+            await drive(self._conversation.resume(call, request, timeout), self.control)
+            return self.finish(call)
+
     async def rehearse(self) -> None:
         """Run a cell that leaves nothing behind, so that the first one finds everything warm."""
-        async with self.turns.take_async():
+        async with self.turns:
             await drive(
                 self._conversation.execute(Call(), "print()", 10, silent=True), self.control
             )
@@ -111,7 +133,7 @@ class Kernel:
     async def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Ask the kernel something other than to run a cell: `ping`, `complete` or `inspect`."""
         call = Call()
-        async with self.turns.take_async():
+        async with self.turns:
             self._conversation.check_alive()
             try:
                 await drive(self._conversation.ask(call, kind, fields), self.control)
@@ -126,6 +148,8 @@ class Kernel:
     async def close(self) -> None:
         """End the kernel and all that it started; safe to call twice."""
         await self.process.close()
+        if self._spool is not None:
+            self._spool.remove()
 
     # --- for whoever drives it elsewhere ---------------------------------------------------------------------
 

@@ -37,11 +37,7 @@ class Terminals:
             Unsupported: the engine has no terminals.
             InvalidRequest, LimitExceeded: as `Sandbox.start`.
         """
-        argv = _argv(command)
-        variables = {"TERM": _TERM, **(env or {})}
-        wanted = Command(
-            argv, cwd=cwd, env=variables, user=user, stdin=True, terminal=size or TerminalSize()
-        )
+        wanted = terminal_command(command, size=size, cwd=cwd, env=env, user=user)
         return Terminal(await self._sandbox.start(wanted))
 
 
@@ -84,6 +80,26 @@ class Terminal:
         with anyio.CancelScope(shield=True):
             await self._process.kill()
             await self._process.close()
+
+
+def terminal_command(
+    command: str | Sequence[str] | None,
+    *,
+    size: TerminalSize | None = None,
+    cwd: str = ".",
+    env: Mapping[str, str] | None = None,
+    user: str | None = None,
+) -> Command:
+    """Return the command for a shell, a shell line or an argument list on a terminal."""
+    variables = {"TERM": _TERM, **(env or {})}
+    return Command(
+        _argv(command),
+        cwd=cwd,
+        env=variables,
+        user=user,
+        stdin=True,
+        terminal=size or TerminalSize(),
+    )
 
 
 def _argv(command: str | Sequence[str] | None) -> Sequence[str]:

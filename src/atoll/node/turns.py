@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
 
 
 class Turns:
-    """One at a time, first come, first served: threads that wait and tasks of any event loop."""
+    """One at a time, first come, first served: threads that wait (`with`) and tasks of any event loop (`async with`)."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -23,9 +22,7 @@ class Turns:
         """Whether it is somebody's turn."""
         return self._taken
 
-    @contextmanager
-    def take(self) -> Iterator[None]:
-        """Wait in this thread until it is its turn."""
+    def __enter__(self) -> None:
         place = self._queue_up()
         if place is not None:
             try:
@@ -33,14 +30,16 @@ class Turns:
             except BaseException:
                 self._leave_queue(place)
                 raise
-        try:
-            yield
-        finally:
-            self._pass_on()
 
-    @asynccontextmanager
-    async def take_async(self) -> AsyncIterator[None]:
-        """Wait in this task until it is its turn."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pass_on()
+
+    async def __aenter__(self) -> None:
         place = self._queue_up()
         if place is not None:
             try:
@@ -48,10 +47,14 @@ class Turns:
             except BaseException:
                 self._leave_queue(place)
                 raise
-        try:
-            yield
-        finally:
-            self._pass_on()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pass_on()
 
     def _queue_up(self) -> Future[None] | None:
         """Return a place in the queue, or None if it is this one's turn already."""

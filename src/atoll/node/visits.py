@@ -30,7 +30,7 @@ def run_here(
     """Run a cell in this thread; an exception that comes in between (Ctrl-C) interrupts it."""
     call = Call(listener)
     needs = kernel.begin(call, code, timeout)
-    with kernel.turns.take(), kernel.process.hold():
+    with kernel.turns, kernel.process.hold():
         try:
             drive_here(needs, kernel.control, at_home, prompter)
         except BaseException:
@@ -49,14 +49,14 @@ async def run_elsewhere(
     prompter: Prompter | None = None,
 ) -> Cell:
     """Run a cell in this event loop, which is not the node's; cancelling interrupts it."""
-    # Quick answers come without another.
-    await anyio.lowlevel.checkpoint()
+    # Nothing is begun for nobody; others have their turn once the kernel is at work.
+    await anyio.lowlevel.checkpoint_if_cancelled()
     call = Call(listener)
     needs = kernel.begin(call, code, timeout)
     control = Control(
         lambda: at_home(kernel.control.interrupt), lambda: at_home(kernel.control.kill)
     )
-    async with kernel.turns.take_async():
+    async with kernel.turns:
         with kernel.process.hold():
             try:
                 await drive(needs, control, prompter)

@@ -13,7 +13,6 @@ from atoll.client._async.kernels import AsyncKernels
 from atoll.client._async.ports import AsyncPorts
 from atoll.client._async.terminals import AsyncTerminals
 from atoll.client.calls import (
-    CellListener,
     Completions,
     ErrorCallback,
     InputCallback,
@@ -23,6 +22,8 @@ from atoll.client.calls import (
     check_language,
     make_completions,
     make_inspection,
+    make_listener,
+    make_request,
     make_spec,
 )
 from atoll.client.embedded import AsyncNode, HostedSandbox, nodes_here, share_node
@@ -46,10 +47,35 @@ class AsyncSandbox:
         template: str = PYTHON_TEMPLATE,
         *,
         engine: str | None = None,
+        name: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         envs: Mapping[str, str] | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        lifetime: float | str | None = None,
+        idle: float | str | None = None,
     ) -> None:
-        self._spec = make_spec(template, limits, envs)
+        """Describe a sandbox.
+
+        Args:
+            template: what it is made from.
+            engine: how it is isolated.
+            name: its name, unique among those of this process.
+            limits: the most that it may use.
+            envs: variables of everything that runs in it.
+            files: what its workspace holds from the beginning.
+            metadata: anything that is to be remembered with it.
+            lifetime: how long it lives at most, in seconds or as "2h"; an hour if nothing is said.
+            idle: how long it may be unused, likewise; half an hour if nothing is said.
+        """
+        self._request = make_request(
+            make_spec(template, limits, envs),
+            name=name,
+            files=files,
+            metadata=metadata,
+            lifetime=lifetime,
+            idle=idle,
+        )
         self._engine = engine or DEFAULT_ENGINE
         self._claim: Claim | None = None
         self._node: AsyncNode | None = None
@@ -68,11 +94,26 @@ class AsyncSandbox:
         template: str = PYTHON_TEMPLATE,
         *,
         engine: str | None = None,
+        name: str | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         envs: Mapping[str, str] | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        lifetime: float | str | None = None,
+        idle: float | str | None = None,
     ) -> Self:
         """Make a sandbox now."""
-        sandbox = cls(template, engine=engine, limits=limits, envs=envs)
+        sandbox = cls(
+            template,
+            engine=engine,
+            name=name,
+            limits=limits,
+            envs=envs,
+            files=files,
+            metadata=metadata,
+            lifetime=lifetime,
+            idle=idle,
+        )
         await sandbox._open()
         return sandbox
 
@@ -85,7 +126,8 @@ class AsyncSandbox:
         """
         claim = find_claim(sandbox_id)
         sandbox = cls()
-        sandbox._spec, sandbox._claim, sandbox._node = claim.spec, claim, AsyncNode(claim.node)
+        sandbox._request, sandbox._claim = claim.request, claim
+        sandbox._node = AsyncNode(claim.node)
         return sandbox
 
     @classmethod
@@ -111,12 +153,13 @@ class AsyncSandbox:
         Each is used once, and replaced in the background. Returns when all are ready; 0 ends it.
         """
         shared = share_node(engine or DEFAULT_ENGINE)
-        await AsyncNode(shared).call(shared.pool.keep, make_spec(template, limits, envs), count)
+        keep = shared.sandboxes.pool.keep
+        await AsyncNode(shared).call(keep, make_spec(template, limits, envs), count)
 
     @property
     def id(self) -> str:
         """The sandbox's id."""
-        return self._spec.id
+        return self._request.spec.id
 
     async def run_code(
         self,
@@ -138,11 +181,10 @@ class AsyncSandbox:
         """
         check_language(language)
         check_callback(on_input)
-        listener = CellListener(on_stdout, on_stderr, on_result, on_error)
+        listener = make_listener(on_stdout, on_stderr, on_result, on_error)
         node, hosted = await self._open()
-        heard = listener if listener.is_wanted else None
         return await node.run_cell(
-            hosted, code, kernel, timeout=timeout, listener=heard, prompter=on_input
+            hosted, code, kernel, timeout=timeout, listener=listener, prompter=on_input
         )
 
     async def stream_code(
@@ -189,8 +231,9 @@ class AsyncSandbox:
 
     async def info(self) -> SandboxInfo:
         """Return facts about the sandbox."""
-        _node, hosted = await self._open()
-        return hosted.info
+        await self._open()
+        _node, claim = self._claimed()
+        return claim.info
 
     async def pause(self) -> None:
         """Stop every process in place; raises `Unsupported` where the machine cannot do that."""
@@ -230,6 +273,10 @@ class AsyncSandbox:
         return f"<{type(self).__name__} {self.id}>"
 
     async def _open(self) -> tuple[AsyncNode, HostedSandbox]:
+        if self._node is not None and self._hosted is not None and not self._over:
+            if self._hosted.end_reason:
+                raise gone(self.id, self._hosted.end_reason)
+            return self._node, self._hosted
         node, claim = self._claimed()
         if self._hosted is None:
             self._hosted = await node.open(claim)
@@ -242,7 +289,7 @@ class AsyncSandbox:
                 raise gone(self.id)
             if self._node is None or self._claim is None:
                 node = share_node(self._engine)
-                self._node, self._claim = AsyncNode(node), Claim(node, self._spec)
+                self._node, self._claim = AsyncNode(node), Claim(node, self._request)
             return self._node, self._claim
 
     async def _ask(self, kind: str, code: str, cursor: int) -> Mapping[str, Any]:

@@ -1,0 +1,226 @@
+"""A node over HTTP, on a unix socket or at a URL."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx2
+from httpx2 import AsyncClient, AsyncHTTPTransport, Response, Timeout
+from httpx2.websockets import AsyncWebSocketSession, HTTPXWSException, WebSocketUpgradeError
+
+from atoll.client.places import data_directory
+from atoll.errors import AtollError, InvalidRequest, Unavailable, by_code
+from atoll.model.execution import EventType, ExecutionEvent, event_from_json
+
+_SOCKET = "node.sock"
+# Commands and cells may say nothing for as long as they like.
+_TIMEOUT = Timeout(10.0, read=None, write=None)
+_MOST_MESSAGE_BYTES = 64 << 20
+
+
+def node_address(environ: Mapping[str, str] = os.environ) -> str:
+    """Return where the node is: ATOLL_URL, else the socket in the data directory."""
+    return environ.get("ATOLL_URL") or f"unix://{data_directory(environ) / _SOCKET}"
+
+
+class HttpNode:
+    """A node that runs in another process; everything raises the errors that the node raised, or `Unavailable`."""
+
+    def __init__(self, address: str, token: str | None = None) -> None:
+        self.address = address
+        self._client = _make_client(address, token)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._client.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        data: AsyncIterable[bytes] | None = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Send a request with a JSON `body`, or with raw `data`; return the JSON of the answer, if it has any."""
+        answer = await self.ask(method, path, body=body, data=data, params=params, headers=headers)
+        return answer.json() if answer.content else None
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        data: AsyncIterable[bytes] | None = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Send a request as `call` does; return the answer with its headers."""
+        sent = {**(headers or {})}
+        content: AsyncIterable[bytes] | bytes | None = data
+        if body is not None:
+            content = json.dumps(body).encode()
+            sent["Content-Type"] = "application/json"
+        with self._our_errors():
+            answer = await self._client.request(
+                method, path, content=content, params=_given(params), headers=sent
+            )
+        _check(answer)
+        return answer
+
+    async def read(
+        self, path: str, params: Mapping[str, Any] | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the body of an answer as it comes."""
+        with self._our_errors():
+            async with self._client.stream("GET", path, params=_given(params)) as answer:
+                await _check_stream(answer)
+                async for chunk in answer.aiter_raw():
+                    yield chunk
+
+    async def events(
+        self, execution_id: str, start: int = 0, *, follow: bool = True
+    ) -> AsyncGenerator[ExecutionEvent, None]:
+        """Yield the events of an execution from number `start` on; with `follow` to its end."""
+        params = {"start": start, "follow": follow}
+        path = f"/executions/{execution_id}/events"
+        with self._our_errors():
+            async with self._client.stream("GET", path, params=_given(params)) as answer:
+                await _check_stream(answer)
+                async for line in answer.aiter_lines():
+                    yield event_from_json(json.loads(line))
+
+    @asynccontextmanager
+    async def attach(self, execution_id: str, start: int = 0) -> AsyncIterator[Attachment]:
+        """Follow an execution from event `start` on, and send it input, for as long as this is entered."""
+        path = f"/executions/{execution_id}/attach"
+        with self._our_errors():
+            async with self._client.websocket(
+                path,
+                params={"start": start},
+                max_message_size_bytes=_MOST_MESSAGE_BYTES,
+                # A person may stop the output for as long as he likes.
+                keepalive_ping_interval_seconds=None,
+            ) as socket:
+                yield Attachment(socket)
+
+    @contextmanager
+    def _our_errors(self) -> Iterator[None]:
+        """Raise what the connection fails with as ours."""
+        try:
+            yield
+        except BaseExceptionGroup as group:
+            raise self._as_ours(_only(group)) from group
+        except (httpx2.HTTPError, HTTPXWSException) as error:
+            raise self._as_ours(error) from error
+
+    def _as_ours(self, error: BaseException) -> BaseException:
+        match error:
+            case WebSocketUpgradeError():
+                return _to_error(error.response)
+            case httpx2.ConnectError():
+                return Unavailable(
+                    f"no node answers at {self.address}",
+                    next_step="start one with 'atoll node', or name another in ATOLL_URL",
+                )
+            case httpx2.HTTPError() | HTTPXWSException():
+                return Unavailable(
+                    f"the connection to the node at {self.address} broke: {type(error).__name__}",
+                    next_step="try again; 'atoll logs' reads on where it broke off",
+                )
+            case _:
+                return error
+
+
+class Attachment:
+    """One side of a WebSocket to an execution."""
+
+    def __init__(self, socket: AsyncWebSocketSession) -> None:
+        self._socket = socket
+
+    async def events(self) -> AsyncGenerator[ExecutionEvent, None]:
+        """Yield events up to the end of the execution; raise what the node refused."""
+        while True:
+            message = json.loads(await self._socket.receive_text())
+            if message.get("type") == "refused":
+                raise _error_from_json(message["error"])
+            event = event_from_json(message)
+            yield event
+            if event.type is EventType.END:
+                return
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes to standard input."""
+        await self._socket.send_bytes(data)
+
+    async def tell(self, kind: str, **fields: Any) -> None:
+        """Send `resize`, `signal`, `close_stdin` or `cancel`."""
+        await self._socket.send_text(json.dumps({"type": kind, **fields}))
+
+
+def _make_client(address: str, token: str | None) -> AsyncClient:
+    parts = urlsplit(address)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    if parts.scheme == "unix" and not parts.netloc and parts.path:
+        transport = AsyncHTTPTransport(uds=parts.path)
+        return AsyncClient(
+            transport=transport, base_url="http://node", timeout=_TIMEOUT, headers=headers
+        )
+    if parts.scheme in ("http", "https") and parts.netloc:
+        # The environment's proxies are for other addresses than that of one's own node.
+        return AsyncClient(base_url=address, timeout=_TIMEOUT, headers=headers, trust_env=False)
+    raise InvalidRequest(
+        f"ATOLL_URL {address[:200]!r} is not understood; write unix:///path/of/node.sock or http://…"
+    )
+
+
+def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (params or {}).items() if value is not None}
+
+
+def _check(answer: Response) -> None:
+    if not answer.is_success:
+        raise _to_error(answer)
+
+
+async def _check_stream(answer: Response) -> None:
+    if not answer.is_success:
+        await answer.aread()
+        raise _to_error(answer)
+
+
+def _to_error(answer: Response) -> AtollError:
+    try:
+        return _error_from_json(answer.json()["error"])
+    except (ValueError, KeyError, TypeError, httpx2.ResponseNotRead):
+        return Unavailable(f"the node answered {answer.status_code} without saying why")
+
+
+def _error_from_json(fields: Mapping[str, Any]) -> AtollError:
+    # Only classes of our own table: a name from the wire is never looked up anywhere else.
+    kind = by_code(str(fields["code"]))
+    details = {str(name): value for name, value in dict(fields["details"]).items()}
+    details.pop("message", None)
+    return kind(str(fields["message"]), **details)
+
+
+def _only(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

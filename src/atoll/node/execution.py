@@ -1,0 +1,199 @@
+"""One command, cell or terminal of a sandbox: its record, its log, and how it comes to its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from atoll.engines.contract import Process
+from atoll.errors import AtollError, Conflict, InvalidRequest
+from atoll.model.execution import (
+    ExecutionEvent,
+    ExecutionInfo,
+    ExecutionKind,
+    ExecutionState,
+)
+from atoll.model.ids import ExecutionId
+from atoll.model.process import EndReason, ProcessEnd, Stream, TerminalSize
+from atoll.node import clock
+from atoll.node.execution_log import ExecutionLog
+from atoll.node.hooks import ExecutionEnded, Hooks
+from atoll.node.output_pump import OutputPump
+from atoll.node.records import ExecutionRecord, Records
+from atoll.node.stdin_feed import StdinFeed
+
+_log = logging.getLogger(__name__)
+
+
+class Execution:
+    """Something that runs, or ran; made by `Executions`."""
+
+    def __init__(
+        self, record: ExecutionRecord, log: ExecutionLog, records: Records, hooks: Hooks
+    ) -> None:
+        self.record = record
+        self.log = log
+        self._records = records
+        self._hooks = hooks
+        self._ended = anyio.Event()
+
+    @property
+    def id(self) -> ExecutionId:
+        """The execution's id."""
+        return self.record.id
+
+    @property
+    def info(self) -> ExecutionInfo:
+        """Facts at this moment."""
+        return describe_execution(self.record)
+
+    def follow(self, start: int = 0) -> AsyncGenerator[ExecutionEvent, None]:
+        """Yield all events from number `start` on as they come, up to the end."""
+        return self.log.follow(start)
+
+    async def wait(self) -> ExecutionInfo:
+        """Return what came of it, once it has ended."""
+        await self._ended.wait()
+        return self.info
+
+    def finish(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
+        """Write down the end; only then is anybody told."""
+        if not self.log.has_ended:
+            self.log.end(outcome)
+        self.record = replace(self.record, state=state.value, outcome=outcome, ended_at=time.time())
+        self._records.remember(self.record)
+        self._ended.set()
+        self._hooks.tell(
+            ExecutionEnded(self.record.sandbox, self.id, self.record.kind, dict(outcome))
+        )
+
+    async def cancel(self) -> None:
+        """End it and all that it started."""
+        raise NotImplementedError
+
+    async def signal(self, number: int) -> None:
+        """Send a signal."""
+        raise self._cannot("be sent signals; cancel it instead")
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes to standard input."""
+        raise self._cannot("take input")
+
+    async def close_stdin(self) -> None:
+        """Let standard input end."""
+        raise self._cannot("take input")
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Change the size of a terminal."""
+        raise self._cannot("be given a size")
+
+    def _cannot(self, what: str) -> InvalidRequest:
+        return InvalidRequest(f"execution {self.id} is a {self.record.kind}; it cannot {what}")
+
+
+class ProcessExecution(Execution):
+    """A command or a terminal."""
+
+    process: Process | None = None
+    feed: StdinFeed | None = None
+    relays: Mapping[Stream, tuple[int, int]] = {}
+    _was_cancelled = False
+    _expired = False
+
+    async def run(self) -> None:
+        """See it through to its end."""
+        process = self._started()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch_deadline)
+                if self.feed is not None:
+                    tasks.start_soon(self.feed.run)
+                end = await OutputPump(process, self.log, self.relays).run()
+                tasks.cancel_scope.cancel()
+            self.finish(self._outcome(end), _state_of(end))
+        except AtollError as error:
+            _log.warning("execution.lost", extra={"execution": self.id, "reason": error.message})
+            self.finish({"reason": "lost", "message": error.message}, ExecutionState.LOST)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._release(process)
+
+    async def cancel(self) -> None:
+        """End it and all that it started."""
+        self._was_cancelled = True
+        await self._started().kill()
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the process and its group."""
+        await self._started().signal(number)
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes to standard input."""
+        await self._started().write(data)
+
+    async def close_stdin(self) -> None:
+        """Let standard input end."""
+        await self._started().close_stdin()
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Change the size of a terminal."""
+        await self._started().resize(size)
+
+    def _started(self) -> Process:
+        if self.process is None:
+            raise Conflict(f"execution {self.id} has not started yet; try again")
+        return self.process
+
+    async def _watch_deadline(self) -> None:
+        deadline = self.record.what.get("deadline")
+        if deadline is None:
+            return
+        await anyio.sleep(max(0.0, deadline - clock.now()))
+        self._expired = True
+        await self._started().kill()
+
+    def _outcome(self, end: ProcessEnd) -> Mapping[str, Any]:
+        reason = EndReason.TIMED_OUT if self._expired else end.reason
+        return {
+            "exit_code": None if self._expired else end.exit_code,
+            "signal": end.signal,
+            "reason": reason.value,
+            "timed_out": self._expired,
+            "aborted": reason in (EndReason.KILLED, EndReason.LOST),
+            "truncated": dict(self.log.truncated),
+            "duration": time.time() - self.record.started_at,
+        }
+
+    async def _release(self, process: Process) -> None:
+        for ends in self.relays.values():
+            for fd in ends:
+                os.close(fd)
+        try:
+            await process.close()
+        except AtollError as error:
+            _log.debug("execution.not_released", extra={"execution": self.id, "reason": str(error)})
+
+
+def describe_execution(record: ExecutionRecord) -> ExecutionInfo:
+    """Return what a record tells about an execution."""
+    return ExecutionInfo(
+        id=record.id,
+        sandbox=record.sandbox,
+        owner=record.owner,
+        kind=ExecutionKind(record.kind),
+        what=record.what,
+        state=ExecutionState(record.state),
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        outcome=record.outcome or {},
+    )
+
+
+def _state_of(end: ProcessEnd) -> ExecutionState:
+    return ExecutionState.LOST if end.reason is EndReason.LOST else ExecutionState.ENDED

@@ -1,0 +1,300 @@
+"""Commands, cells and terminals of a node's sandboxes: each with an id, a record and a log of numbered events.
+
+An execution belongs to the node, not to whoever asked for it: readers come and go, and one that comes back at any number misses
+and repeats nothing. It is written down before it begins, and its end before anybody is told. What another node left running is
+taken over: a process by its descriptors, a cell by what its kernel has said so far.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from atoll.errors import AtollError, InvalidRequest, NotFound
+from atoll.model.execution import ExecutionEvent, ExecutionInfo, ExecutionKind, ExecutionState
+from atoll.model.ids import ExecutionId, KernelId, ProcessId, SandboxId, new_execution_id
+from atoll.model.process import Command, TerminalSize
+from atoll.node import clock
+from atoll.node.background import check_seconds
+from atoll.node.cell_execution import CellExecution
+from atoll.node.execution import Execution, ProcessExecution, describe_execution
+from atoll.node.execution_log import LIMIT_BYTES, ExecutionLog
+from atoll.node.hooks import ExecutionStarted, Hooks
+from atoll.node.output_pump import Relays
+from atoll.node.records import ExecutionRecord, Records
+from atoll.node.residents import Resident
+from atoll.node.stdin_feed import StdinFeed
+from atoll.node.terminals import terminal_command
+
+# What is shown of code in lists; all of it is in the execution's folder.
+_SHOWN_CHARACTERS = 2000
+_log = logging.getLogger(__name__)
+
+Kind = TypeVar("Kind", bound=Execution)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPage:
+    """Some of many executions, and where the next ones begin."""
+
+    executions: Sequence[ExecutionInfo]
+    after: str | None
+
+
+class Executions:
+    """All executions of a node."""
+
+    def __init__(
+        self,
+        folder: Path,
+        records: Records,
+        hooks: Hooks,
+        tasks: TaskGroup,
+        *,
+        log_bytes: int = LIMIT_BYTES,
+    ) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._records = records
+        self._hooks = hooks
+        self._tasks = tasks
+        self._log_bytes = log_bytes
+        self._running: dict[ExecutionId, Execution] = {}
+
+    # --- starting --------------------------------------------------------------------------------------------
+
+    async def start_command(
+        self,
+        resident: Resident,
+        command: Command,
+        *,
+        stdin: bytes | None = None,
+        keep_stdin: bool = False,
+        background: bool = False,
+        timeout: float | None = None,
+    ) -> Execution:
+        """Start a command; with `keep_stdin` its standard input stays open for `Execution.write`.
+
+        One in the background does not keep an unused sandbox from ending.
+
+        Raises:
+            InvalidRequest, LimitExceeded, Unsupported: as `Sandbox.start`.
+        """
+        if keep_stdin and stdin is not None:
+            raise InvalidRequest("stdin and keep_stdin exclude each other")
+        what = _describe_command(command, check_seconds("timeout", timeout), background)
+        return await self._start(resident, ExecutionKind.COMMAND, command, what, stdin)
+
+    async def open_terminal(
+        self,
+        resident: Resident,
+        command: str | Sequence[str] | None = None,
+        *,
+        size: TerminalSize | None = None,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+    ) -> Execution:
+        """Start a shell, a shell line or an argument list on a terminal of its own; errors as `start_command`."""
+        wanted = terminal_command(command, size=size, cwd=cwd, env=env)
+        what = _describe_command(wanted, None, True)
+        return await self._start(resident, ExecutionKind.TERMINAL, wanted, what, None)
+
+    async def start_cell(
+        self,
+        resident: Resident,
+        code: str,
+        *,
+        kernel: KernelId | None = None,
+        timeout: float | None = None,
+    ) -> Execution:
+        """Start a cell; one that the kernel has no time for yet waits.
+
+        Raises:
+            NotFound: there is no kernel of that id.
+        """
+        check_seconds("timeout", timeout)
+        found = await resident.hosted.find_kernel(kernel)
+        what = {"code": code[:_SHOWN_CHARACTERS], "kernel": found.id, "timeout": timeout}
+        execution = self._open(resident, CellExecution, ExecutionKind.CELL, what)
+        (self._place(execution.id) / "code").write_text(code)
+        execution.kernel, execution.code = found, code
+        self._begin(resident, execution, code)
+        self._tasks.start_soon(self._see_through, resident, execution)
+        return execution
+
+    async def _start(
+        self,
+        resident: Resident,
+        kind: ExecutionKind,
+        command: Command,
+        what: Mapping[str, Any],
+        stdin: bytes | None,
+    ) -> Execution:
+        execution = self._open(resident, ProcessExecution, kind, what)
+        try:
+            input_fd = self._keep_stdin(resident, execution, stdin)
+            execution.relays = self._make_relays(resident, execution, command)
+            execution.process = await resident.hosted.start(command, ProcessId(execution.id))
+        except BaseException as error:
+            self._not_started(execution, error)
+            raise
+        if input_fd is not None:
+            execution.feed = StdinFeed(execution.process, input_fd)
+        self._begin(resident, execution, " ".join(command.argv))
+        self._tasks.start_soon(self._see_through, resident, execution)
+        return execution
+
+    def _open(
+        self, resident: Resident, kind: type[Kind], name: ExecutionKind, what: Mapping[str, Any]
+    ) -> Kind:
+        """Write down that an execution is about to begin."""
+        record = ExecutionRecord(
+            id=new_execution_id(),
+            sandbox=resident.id,
+            owner=resident.owner,
+            kind=name.value,
+            state=ExecutionState.RUNNING.value,
+            started_at=time.time(),
+            what=what,
+        )
+        log = ExecutionLog.create(self._place(record.id), limit_bytes=self._log_bytes)
+        try:
+            self._records.remember(record)
+        except BaseException:
+            log.close()
+            shutil.rmtree(self._place(record.id), ignore_errors=True)
+            raise
+        execution = kind(record, log, self._records, self._hooks)
+        self._running[execution.id] = execution
+        return execution
+
+    def _begin(self, resident: Resident, execution: Execution, what: str) -> None:
+        shown = what[:_SHOWN_CHARACTERS]
+        self._hooks.tell(ExecutionStarted(resident.id, execution.id, execution.record.kind, shown))
+
+    def _not_started(self, execution: Execution, error: BaseException) -> None:
+        message = error.message if isinstance(error, AtollError) else type(error).__name__
+        del self._running[execution.id]
+        execution.finish({"reason": "not_started", "message": message}, ExecutionState.ENDED)
+
+    async def _see_through(
+        self, resident: Resident, execution: ProcessExecution | CellExecution
+    ) -> None:
+        try:
+            if execution.record.what.get("background"):
+                await execution.run()
+            else:
+                with resident.hosted.activity:
+                    await execution.run()
+        finally:
+            self._running.pop(execution.id, None)
+
+    def _place(self, execution_id: ExecutionId) -> Path:
+        return self._folder / execution_id
+
+    # --- what a next node needs ------------------------------------------------------------------------------
+
+    def _keep_stdin(
+        self, resident: Resident, execution: Execution, stdin: bytes | None
+    ) -> int | None:
+        """Put what a process gets to read into a file, whose position tells how much of it was sent."""
+        if stdin is None:
+            return None
+        path = self._place(execution.id) / "stdin"
+        path.write_bytes(stdin)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        resident.hosted.keep(f"stdin/{execution.id}", [fd])
+        return fd
+
+    def _make_relays(self, resident: Resident, execution: Execution, command: Command) -> Relays:
+        """Return the pipes through which a terminal goes into its log."""
+        if command.terminal is None:
+            return {}
+        ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        resident.hosted.keep(f"relay/{execution.id}", ends)
+        return {"stdout": ends}
+
+    # --- finding ---------------------------------------------------------------------------------------------
+
+    def find_running(self, execution_id: ExecutionId) -> Execution:
+        """Return an execution that has not ended; raises `NotFound`."""
+        execution = self._running.get(execution_id)
+        if execution is None:
+            raise _missing(execution_id, "running execution")
+        return execution
+
+    async def describe(self, execution_id: ExecutionId, owner: str | None = None) -> ExecutionInfo:
+        """Return facts about an execution, also about one that has ended; raises `NotFound`."""
+        running = self._running.get(execution_id)
+        record = running.record if running else await self._records.find_execution(execution_id)
+        if record is None or owner not in (None, record.owner):
+            raise _missing(execution_id, "execution")
+        return describe_execution(record)
+
+    async def list(
+        self,
+        *,
+        sandbox: SandboxId | None = None,
+        owner: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> ExecutionPage:
+        """Return executions, the newest first; `after` is the cursor of the page before."""
+        page = await self._records.list_executions(
+            sandbox=sandbox, owner=owner, limit=limit, after=after
+        )
+        return ExecutionPage([describe_execution(each) for each in page.records], page.after)
+
+    async def follow(
+        self, execution_id: ExecutionId, start: int = 0
+    ) -> AsyncGenerator[ExecutionEvent, None]:
+        """Yield all events from number `start` on as they come, up to the end; raises `NotFound`."""
+        async with aclosing(self._find_log(execution_id).follow(start)) as events:
+            async for event in events:
+                yield event
+
+    async def read(
+        self, execution_id: ExecutionId, start: int = 0, most: int = 1000
+    ) -> Sequence[ExecutionEvent]:
+        """Return events that are there, from number `start` on; raises `NotFound`."""
+        log = self._find_log(execution_id)
+        found: list[ExecutionEvent] = []
+        while len(found) < most and (events := log.read(start + len(found))):
+            found += events[: most - len(found)]
+            await anyio.lowlevel.checkpoint()
+        return found
+
+    def _find_log(self, execution_id: ExecutionId) -> ExecutionLog:
+        running = self._running.get(execution_id)
+        return running.log if running else ExecutionLog.open(self._place(execution_id))
+
+
+def _describe_command(
+    command: Command, timeout: float | None, background: bool
+) -> Mapping[str, Any]:
+    size = command.terminal
+    return {
+        "argv": list(command.argv),
+        "cwd": command.cwd,
+        "stdin": command.stdin,
+        "terminal": None if size is None else [size.rows, size.columns],
+        "background": background,
+        "deadline": None if timeout is None else clock.now() + timeout,
+    }
+
+
+def _missing(execution_id: str, what: str) -> NotFound:
+    return NotFound(
+        f"there is no {what} {str(execution_id)[:80]!r}; list them to see which there are",
+        execution=str(execution_id)[:80],
+    )

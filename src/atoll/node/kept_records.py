@@ -1,0 +1,315 @@
+"""Records that outlive the node: written to a journal at once, and from there to a database in batches.
+
+A record is safe when it is in the journal. What the database does not have yet is held in memory, too, and reads look
+there first; lists wait until the database has it all. So a database that is away holds up neither sandboxes nor what is
+done in them: only reads of history are refused, and new records once the journal is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import anyio
+from anyio import to_thread
+from sqlalchemy import Column, ColumnElement
+
+from atoll.errors import AtollError, InternalError, Unavailable
+from atoll.model.ids import ExecutionId, SandboxId, WorkspaceId
+from atoll.model.sandbox import SandboxState
+from atoll.node.journal import Entry, Journal
+from atoll.node.records import (
+    ExecutionRecord,
+    IdempotencyRecord,
+    LivingSandboxes,
+    Record,
+    RecordPage,
+    SandboxRecord,
+    WorkspaceRecord,
+)
+from atoll.node.store import Change, Key, Store, sqlite_url
+from atoll.node.tables import EXECUTIONS, SANDBOXES, WORKSPACES, Kind, from_fields, to_fields
+
+_log = logging.getLogger(__name__)
+_Place: TypeAlias = tuple[type[Any], Key]
+
+_READ_SECONDS = 2.0
+_OPEN_SECONDS = 30.0
+_PRUNE_SECONDS = 60.0
+_GATHER_SECONDS = 0.2
+_BATCH = 500
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+# A database that hangs is given up; one that has a lot to take is not.
+_SAVE_SECONDS = 5.0
+_SAVE_SECONDS_EACH = 0.01
+
+_KINDS: Mapping[str, type[Record]] = {
+    "sandbox": SandboxRecord,
+    "execution": ExecutionRecord,
+    "key": IdempotencyRecord,
+    "workspace": WorkspaceRecord,
+}
+_WORDS = {kind: word for word, kind in _KINDS.items()}
+
+
+class KeptRecords:
+    """A node's records in its data directory and database. Everything is called in the event loop's thread."""
+
+    def __init__(self, journal: Journal, store: Store, node: str) -> None:
+        self._journal = journal
+        self._store = store
+        self._node = node
+        self._living = LivingSandboxes()
+        self._unsettled: dict[_Place, Change] = {}
+        self._settling: asyncio.Task[None] | None = None
+        self._settled = 0  # the last entry of the journal that the database has
+        self._some = anyio.Event()
+        self._many = anyio.Event()
+        self._reason = ""
+
+    @classmethod
+    def at(cls, folder: Path, node: str, database: str | None = None) -> KeptRecords:
+        """Return the records in a data directory, with a database there or at another address."""
+        store = Store(database or sqlite_url(folder / "atoll.db"))
+        return cls(Journal(folder / "journal"), store, node)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the database takes what is remembered."""
+        return not self._reason
+
+    @property
+    def reason(self) -> str:
+        """What is wrong with the database."""
+        return self._reason
+
+    async def open(self) -> None:
+        """Bring the database up to date, and take up what only the journal has.
+
+        Raises:
+            Unavailable: the database does not answer, or the data directory cannot be used.
+            Unsupported: a newer version of Atoll has used the database.
+            InternalError: the journal is damaged.
+        """
+        try:
+            with _soon(_OPEN_SECONDS):
+                settled = await self._store.open(self._node)
+                living = await self._store.living(self._node)
+            entries = await to_thread.run_sync(self._journal.open, settled)
+            self._settled = settled
+            for record in living:
+                self._living.take(record)
+            for entry in entries:
+                self._take(_read_entry(entry))
+        except BaseException:
+            await self._let_go()
+            raise
+
+    async def close(self) -> None:
+        """Write out what the database takes within a moment, the rest at the next start; let go of all."""
+        try:
+            with _soon():
+                await self._settle()
+        except AtollError as error:
+            _log.warning("records.not_settled", extra={"reason": error.message})
+        finally:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._store.close()
+            self._journal.close()
+
+    # --- writing ---------------------------------------------------------------------------------------------
+
+    def remember(self, record: Record, *, sync: bool = False) -> None:
+        if isinstance(record, SandboxRecord):
+            self._living.check_name(record)
+            record = replace(record, node=self._node)
+        entry = {"kind": _WORDS[type(record)], "record": to_fields(record)}
+        self._journal.append(entry, sync=sync)
+        self._take(Change(type(record), _key_of(record), record))
+
+    def forget_key(self, owner: str, key: str) -> None:
+        self._forget(IdempotencyRecord, (owner, key))
+
+    def forget_workspace(self, workspace_id: WorkspaceId) -> None:
+        self._forget(WorkspaceRecord, (workspace_id,))
+
+    def _forget(self, kind: type[Record], key: Key) -> None:
+        self._journal.append({"kind": _WORDS[kind], "forget": key})
+        self._take(Change(kind, key, None))
+
+    def _take(self, change: Change) -> None:
+        """Hold a change until the database has it."""
+        if isinstance(change.record, SandboxRecord):
+            self._living.take(change.record)
+        self._unsettled[change.kind, change.key] = change
+        self._some.set()
+        if len(self._unsettled) >= _BATCH:
+            self._many.set()
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def living(self) -> Sequence[SandboxRecord]:
+        return self._living.list()
+
+    async def find_sandbox(self, sandbox_id: SandboxId) -> SandboxRecord | None:
+        return self._living.find(sandbox_id) or await self._find(SandboxRecord, (sandbox_id,))
+
+    async def find_execution(self, execution_id: ExecutionId) -> ExecutionRecord | None:
+        return await self._find(ExecutionRecord, (execution_id,))
+
+    async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
+        return await self._find(IdempotencyRecord, (owner, key))
+
+    async def find_workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecord | None:
+        return await self._find(WorkspaceRecord, (workspace_id,))
+
+    async def list_sandboxes(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[SandboxState] | None = None,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> RecordPage[SandboxRecord]:
+        columns = SANDBOXES.c
+        wanted = _equal({columns.owner: owner, columns.name: name})
+        if states is not None:
+            wanted.append(columns.state.in_(states))
+        with _soon():
+            await self._settle()
+            return await self._store.list(
+                SandboxRecord, *wanted, limit=limit, after=after, labels=labels
+            )
+
+    async def list_executions(
+        self,
+        *,
+        sandbox: SandboxId | None = None,
+        owner: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> RecordPage[ExecutionRecord]:
+        columns = EXECUTIONS.c
+        wanted = _equal({columns.sandbox: sandbox, columns.owner: owner})
+        with _soon():
+            await self._settle()
+            return await self._store.list(ExecutionRecord, *wanted, limit=limit, after=after)
+
+    async def list_workspaces(
+        self, *, owner: str | None = None, limit: int = 100, after: str | None = None
+    ) -> RecordPage[WorkspaceRecord]:
+        wanted = _equal({WORKSPACES.c.owner: owner})
+        with _soon():
+            await self._settle()
+            return await self._store.list(WorkspaceRecord, *wanted, limit=limit, after=after)
+
+    async def _find(self, kind: type[Kind], key: Key) -> Kind | None:
+        if (change := self._unsettled.get((kind, key))) is not None:
+            return change.record if isinstance(change.record, kind) else None
+        with _soon():
+            return await self._store.find(kind, key)
+
+    async def prune(self, *, before: float, keep: int) -> Sequence[ExecutionId]:
+        with _soon(_PRUNE_SECONDS):
+            await self._settle()
+            return await self._store.prune(self._node, before, keep)
+
+    # --- settling --------------------------------------------------------------------------------------------
+
+    async def settle_forever(self) -> None:
+        """Bring what is remembered into the database, soon and in batches, until cancelled."""
+        pause = _FIRST_PAUSE
+        while True:
+            await self._some.wait()
+            with anyio.move_on_after(_GATHER_SECONDS):
+                await self._many.wait()
+            try:
+                with _soon(_SAVE_SECONDS + _SAVE_SECONDS_EACH * len(self._unsettled)):
+                    await self._settle()
+                pause = _FIRST_PAUSE
+            except AtollError as error:
+                self._note(error.message)
+                await anyio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _settle(self) -> None:
+        """Return once the database has all that is remembered at this moment; raises what stands against it."""
+        wanted = self._journal.last
+        while self._settled < wanted:
+            # There is never more than one at a time: an older batch must not be written over a newer one.
+            if self._settling is None or self._settling.done():
+                self._settling = self._store.tasks.start(self._settle_batch())
+            await asyncio.shield(self._settling)
+
+    async def _settle_batch(self) -> None:
+        batch, number = dict(self._unsettled), self._journal.last
+        self._some, self._many = anyio.Event(), anyio.Event()
+        try:
+            await self._store.save(self._node, number, list(batch.values()))
+            if self._journal.frees_space(number):
+                await self._store.harden()
+        except BaseException:
+            self._some.set()
+            raise
+        for place, change in batch.items():
+            if self._unsettled[place] is change:
+                del self._unsettled[place]
+        self._journal.settle(number)
+        self._settled = number
+        self._note("")
+
+    def _note(self, reason: str) -> None:
+        """Take note of whether the database does its work, and report it once when that changes."""
+        if reason and self.is_healthy:
+            _log.error("records.database_away", extra={"reason": reason})
+        elif not reason and not self.is_healthy:
+            _log.warning("records.database_back")
+        self._reason = reason
+
+
+@contextmanager
+def _soon(seconds: float = _READ_SECONDS) -> Iterator[None]:
+    """Raise `Unavailable` if what is inside takes too long."""
+    try:
+        with anyio.fail_after(seconds):
+            yield
+    except TimeoutError as error:
+        raise Unavailable(
+            f"the database did not answer within {seconds:g} s; try again when it is back"
+        ) from error
+
+
+def _equal(asked: Mapping[Column[Any], str | None]) -> list[ColumnElement[bool]]:
+    return [column == value for column, value in asked.items() if value is not None]
+
+
+def _key_of(record: Record) -> Key:
+    if isinstance(record, IdempotencyRecord):
+        return record.owner, record.key
+    return (record.id,)
+
+
+def _read_entry(entry: Entry) -> Change:
+    content = entry.content
+    try:
+        kind = _KINDS[content["kind"]]
+        if "forget" in content:
+            return Change(kind, tuple(content["forget"]), None)
+        record = from_fields(kind, content["record"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InternalError(
+            f"entry {entry.number} of the journal is of no kind that this version of Atoll knows; "
+            "use the version that wrote it"
+        ) from error
+    return Change(kind, _key_of(record), record)

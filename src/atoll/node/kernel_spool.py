@@ -1,0 +1,202 @@
+"""A kernel whose words are in files before anybody acts on them, so that another node can go on listening.
+
+What it says on its channel and what it prints is moved into files without a moment in which a kill could lose it (see
+`spool`), and read from there. The files hold what belongs to the request that is being carried out; `begin` empties them. Whoever takes
+the kernel over reads them from their beginning, through the same conversation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from zlib import crc32
+
+from atoll.engines.contract import KernelProcess
+from atoll.errors import NotFound
+from atoll.model.ids import ProcessId
+from atoll.model.process import Output, Stream
+from atoll.node.spool import Spool
+
+_STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+_READ_BYTES = 1 << 18
+_STATE = struct.Struct("<II")
+
+
+class SpoolFile:
+    """A file into which one descriptor is moved, and from which it is read."""
+
+    def __init__(self, path: Path, source_fd: int, relay: tuple[int, int] | None = None) -> None:
+        self._source = source_fd
+        self._relay = relay
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._spool = Spool(source_fd, self._fd, relay)
+        self._read = 0
+        self._ended = False
+
+    def take(self) -> bytes | None:
+        """Return what has come since, b'' at the end, None if there is nothing at present."""
+        if self._read == self._spool.end and not self._ended and self._spool.move() is None:
+            self._ended = True
+        data = os.pread(self._fd, _READ_BYTES, self._read)
+        self._read += len(data)
+        if data:
+            return data
+        return b"" if self._ended else None
+
+    def empty(self) -> None:
+        """Forget what is in the file."""
+        if self._spool.end:
+            os.ftruncate(self._fd, 0)
+            self._spool = Spool(self._source, self._fd, self._relay)
+            self._read = 0
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._fd)
+
+
+class Phase(StrEnum):
+    """How far a request has come."""
+
+    PREPARING = "preparing"  # the kernel has heard nothing of it
+    SENDING = "sending"  # it may have heard a part
+    SENT = "sent"
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledRequest:
+    """What has to be known to go on with the request that a kernel carries out, or carried out last."""
+
+    call: str = ""  # empty before the first
+    seq: int = 0  # of the last message before it
+    last_word: str = "end"
+    execution: str = ""
+    phase: Phase = Phase.SENT
+
+
+class KernelSpool:
+    """The files of one kernel, and what is known of its request."""
+
+    def __init__(self, process: KernelProcess, folder: Path, relay: tuple[int, int]) -> None:
+        self._folder = folder
+        self._relay = relay
+        self._started = time.monotonic()
+        descriptors = process.descriptors()
+        self._printed = {
+            stream: SpoolFile(folder / stream, descriptors[stream]) for stream in _STREAMS
+        }
+        self._said = SpoolFile(folder / "channel", process.channel.fileno(), relay)
+        self._state = os.open(folder / "state", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._is_open = True
+
+    def receive(self, _most: int) -> bytes:
+        """Return what the kernel has said, b'' at the end; raises `BlockingIOError` if that is nothing at present."""
+        data = self._said.take()
+        if data is None:
+            raise BlockingIOError
+        return data
+
+    def take_output(self) -> Sequence[Output]:
+        """Return what was printed and not read yet."""
+        taken: list[Output] = []
+        for stream, file in self._printed.items():
+            while data := file.take():
+                taken.append(Output(stream, data, time.monotonic() - self._started))
+        return taken
+
+    def begin(self, request: SpooledRequest) -> None:
+        """Forget the last request, and write down what has to be known of the next one."""
+        self.note(replace(request, phase=Phase.PREPARING))
+        self.forget()
+        self.note(request)
+
+    def forget(self) -> None:
+        """Empty the files."""
+        for file in (self._said, *self._printed.values()):
+            file.empty()
+
+    def note(self, request: SpooledRequest) -> None:
+        """Write down what has to be known of a request; killed or not, all of it or nothing."""
+        text = json.dumps(astuple(request)).encode()
+        os.pwrite(self._state, _STATE.pack(len(text), crc32(text)) + text, 0)
+
+    def close(self) -> None:
+        """Let go of the files; they stay for whoever takes the kernel over. Safe to call twice."""
+        if self._is_open:
+            self._is_open = False
+            for file in (self._said, *self._printed.values()):
+                file.close()
+            for fd in (self._state, *self._relay):
+                os.close(fd)
+
+    def remove(self) -> None:
+        """Remove the files of a kernel that is no more; safe to call twice."""
+        self.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Spools:
+    """The spools of one sandbox's kernels, each in a folder named by its process."""
+
+    def __init__(self, folder: Path, keep: Callable[[str, Sequence[int]], None]) -> None:
+        self._folder = folder
+        self._keep = keep  # holds descriptors for a next node
+
+    def open(self, process: KernelProcess) -> KernelSpool:
+        """Return the spool of a new kernel."""
+        folder = self._folder / process.id
+        folder.mkdir(mode=0o700, parents=True)
+        relay = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._keep(relay_name(process.id), relay)
+        return KernelSpool(process, folder, relay)
+
+    def found(self) -> Sequence[ProcessId]:
+        """Return the kernels that another node left, the oldest first."""
+        if not self._folder.exists():
+            return []
+        folders = sorted(self._folder.iterdir(), key=lambda each: each.stat().st_ctime_ns)
+        return [ProcessId(folder.name) for folder in folders]
+
+    def adopt(
+        self, process: KernelProcess, relay: tuple[int, int]
+    ) -> tuple[KernelSpool, SpooledRequest]:
+        """Return the spool of a kernel that another node left, and its last request; raises `NotFound`."""
+        folder = self._folder / process.id
+        request = read_request(folder)
+        spool = KernelSpool(process, folder, relay)
+        if request.phase is Phase.PREPARING:
+            # Nothing was asked, and of what was asked before all is known.
+            spool.forget()
+            request = SpooledRequest(seq=request.seq)
+        return spool, request
+
+    def remove(self, process_id: ProcessId | None = None) -> None:
+        """Remove the files of a kernel, or of all, that are no more."""
+        folder = self._folder if process_id is None else self._folder / process_id
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def relay_name(process_id: ProcessId) -> str:
+    """Return under which name a kernel's relay is kept."""
+    return f"relay/{process_id}"
+
+
+def read_request(folder: Path) -> SpooledRequest:
+    """Return what was noted last in a kernel's folder; raises `NotFound` if nothing was."""
+    try:
+        data = (folder / "state").read_bytes()
+    except FileNotFoundError:
+        data = b""
+    length, checksum = _STATE.unpack(data[: _STATE.size].ljust(_STATE.size, b"\0"))
+    text = data[_STATE.size : _STATE.size + length]
+    if not text or crc32(text) != checksum:
+        raise NotFound(f"nothing is known of the kernel in {folder.name}")
+    call, seq, last_word, execution, phase = json.loads(text)
+    return SpooledRequest(call, seq, last_word, execution, Phase(phase))

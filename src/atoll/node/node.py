@@ -1,0 +1,371 @@
+"""One machine's sandboxes: create, find, list, destroy.
+
+Sandboxes are made and destroyed in the node's event loop, or (`create_here`, `destroy_here`) in a thread that waits. What
+a caller was told survives the node if its records do: an intent is remembered before its effect, an end before the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from atoll.engines.contract import Engine, Feature
+from atoll.errors import AtollError, Conflict, NotFound
+from atoll.model.ids import SandboxId
+from atoll.model.sandbox import (
+    SandboxInfo,
+    SandboxRequest,
+    SandboxState,
+    check_labels,
+    check_name,
+)
+from atoll.node.clock import read_boot_id
+from atoll.node.hooks import Hook, Hooks, SandboxCreated, SandboxDestroyed
+from atoll.node.hosted import HostedSandbox, open_hosted, open_hosted_here
+from atoll.node.lifetimes import LifetimeRules, Lifetimes, Mortal
+from atoll.node.pool import Pool
+from atoll.node.quotas import QuotaRules, Quotas
+from atoll.node.records import Records, SandboxRecord
+from atoll.node.residents import Resident, describe, new_record
+
+_LOOK_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """How a node keeps its sandboxes."""
+
+    lifetimes: LifetimeRules = field(default_factory=LifetimeRules)
+    quotas: QuotaRules = field(default_factory=QuotaRules)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxPage:
+    """Some of many sandboxes, and where the next ones begin."""
+
+    sandboxes: Sequence[SandboxInfo]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The event loop that a node lives in, as other threads see it."""
+
+    tasks: TaskGroup
+    wake: Callable[..., object]  # runs a function there, soon
+    call: Callable[..., object]  # runs a function there and waits for it
+
+
+class Node:
+    """The sandboxes of one machine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        records: Records,
+        home: Home,
+        *,
+        rules: NodeRules | None = None,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        rules = rules or NodeRules()
+        self._engine = engine
+        self._records = records
+        self._home = home
+        self._rules = rules
+        self._features = engine.features
+        self._boot_id = read_boot_id()
+        self._guard = threading.Lock()
+        self._residents: dict[SandboxId, Resident] = {}
+        self._ids: set[SandboxId] = set()  # also of those that are being made
+        self._quotas = Quotas(rules.quotas)
+        self._hooks = Hooks(hooks, home.tasks, home.wake)
+        self._lifetimes = Lifetimes(rules.lifetimes, self._mortals, self._end_mortal, home.wake)
+        self._closed = False
+        self.pool = Pool(engine, home.tasks, home.wake)
+
+    # --- creating --------------------------------------------------------------------------------------------
+
+    async def create(self, request: SandboxRequest) -> Resident:
+        """Make a sandbox.
+
+        Raises:
+            LimitExceeded: there are as many sandboxes as there may be.
+            Unavailable: the machine has too little memory at present, or failed; trying again may help.
+            Conflict: the id or the name is taken.
+            InvalidRequest, Unsupported: as `Engine.create`.
+        """
+        record = self._intend(request)
+        try:
+            hosted = self.pool.take(request.spec) or await open_hosted(
+                self._engine, request.spec, self._home.tasks
+            )
+            await hosted.seed(request.manifest)
+        except BaseException as error:
+            self._give_up(record, error)
+            raise
+        return self._settle(record, hosted)
+
+    def create_here(self, request: SandboxRequest) -> Resident:
+        """Make a sandbox as `create` does, in this thread where the engine can."""
+        if Feature.CREATE_HERE not in self._features:
+            made = self._home.call(self.create, request)
+            assert isinstance(made, Resident)
+            return made
+        record = self._intend(request)
+        try:
+            hosted = self.pool.take(request.spec) or open_hosted_here(
+                self._engine, request.spec, self._home.tasks, self._home.call
+            )
+            if request.manifest:
+                self._home.call(hosted.seed, request.manifest)
+        except BaseException as error:
+            self._give_up(record, error)
+            raise
+        return self._settle(record, hosted)
+
+    def _intend(self, request: SandboxRequest) -> SandboxRecord:
+        """Take all that a new sandbox needs here, and write down that it is being made."""
+        lifetimes = self._rules.lifetimes
+        record = new_record(
+            request,
+            engine=self._engine.name,
+            boot_id=self._boot_id,
+            lifetime_seconds=lifetimes.lifetime(request.lifetime_seconds),
+            idle_seconds=lifetimes.idle(request.idle_seconds),
+        )
+        with ExitStack() as undo:
+            self._quotas.take(record.owner)
+            undo.callback(self._quotas.give_back, record.owner)
+            self._register(record)
+            undo.callback(self._unregister, record)
+            self._records.remember(record)
+            undo.pop_all()
+        return record
+
+    def _settle(self, record: SandboxRecord, hosted: HostedSandbox) -> Resident:
+        """Take in a sandbox that is ready."""
+        resident = Resident(replace(record, state=SandboxState.RUNNING), hosted)
+        self._records.remember(resident.record)
+        self._residents[resident.id] = resident
+        self._lifetimes.changed(resident)
+        self._hooks.tell(SandboxCreated(resident.info))
+        return resident
+
+    def _give_up(self, record: SandboxRecord, error: BaseException) -> None:
+        reason = error.message if isinstance(error, AtollError) else type(error).__name__
+        self._write_end(record, SandboxState.DESTROYED, f"not created: {reason}")
+
+    def _register(self, record: SandboxRecord) -> None:
+        with self._guard:
+            if self._closed:
+                raise Conflict("this node is closing; create sandboxes on another")
+            if record.id in self._ids:
+                raise Conflict(
+                    f"a sandbox {record.id} exists already; leave the id out to get a new one",
+                    sandbox=record.id,
+                )
+            self._ids.add(record.id)
+
+    def _unregister(self, record: SandboxRecord) -> None:
+        with self._guard:
+            self._ids.discard(record.id)
+
+    # --- finding ---------------------------------------------------------------------------------------------
+
+    def find(self, key: str, owner: str | None = None) -> Resident:
+        """Return a living sandbox by its id, or by its name among those of `owner`.
+
+        Raises:
+            NotFound: there is none, or it is somebody else's.
+        """
+        resident = self._residents.get(SandboxId(key))
+        if resident is not None and owner in (None, resident.owner):
+            return resident
+        for each in self.living():
+            if owner is not None and (each.owner, each.record.name) == (owner, key):
+                return each
+        raise _missing(key)
+
+    def living(self) -> Sequence[Resident]:
+        """Return all living sandboxes, the oldest first."""
+        return list(self._residents.values())
+
+    async def describe(self, sandbox_id: SandboxId, owner: str | None = None) -> SandboxInfo:
+        """Return facts about a sandbox, also about one that is no more; raises `NotFound`."""
+        if (resident := self._residents.get(sandbox_id)) is not None:
+            found = resident.info
+        else:
+            record = await self._records.find_sandbox(sandbox_id)
+            if record is None:
+                raise _missing(sandbox_id)
+            found = describe(record)
+        if owner not in (None, found.owner):
+            raise _missing(sandbox_id)
+        return found
+
+    async def list(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[SandboxState] | None = None,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> SandboxPage:
+        """Return sandboxes, the newest first, living or not; `after` is the cursor of the page before."""
+        page = await self._records.list_sandboxes(
+            owner=owner, states=states, labels=labels, name=name, limit=limit, after=after
+        )
+        return SandboxPage([self._describe_now(record) for record in page.records], page.after)
+
+    def _describe_now(self, record: SandboxRecord) -> SandboxInfo:
+        resident = self._residents.get(record.id)
+        return describe(record) if resident is None else resident.info
+
+    # --- changing --------------------------------------------------------------------------------------------
+
+    def rename(self, resident: Resident, name: str | None) -> None:
+        """Give a sandbox another name, or none; raises `Conflict` if its owner has another one of that name."""
+        if name is not None:
+            check_name(name)
+        self._change(resident, name=name)
+
+    def label(self, resident: Resident, labels: Mapping[str, str]) -> None:
+        """Put other labels on a sandbox."""
+        check_labels(labels)
+        self._change(resident, labels=dict(labels))
+
+    async def pause(self, resident: Resident) -> None:
+        """Stop every process of a sandbox in place."""
+        await resident.hosted.pause()
+        self._change(resident, state=SandboxState.PAUSED)
+
+    async def resume(self, resident: Resident) -> None:
+        """Let every process of a sandbox go on."""
+        await resident.hosted.resume()
+        self._change(resident, state=SandboxState.RUNNING)
+
+    def _change(self, resident: Resident, **fields: Any) -> None:
+        changed = replace(resident.record, **fields)
+        self._records.remember(changed)
+        resident.record = changed
+
+    # --- ending ----------------------------------------------------------------------------------------------
+
+    async def destroy(self, sandbox_id: SandboxId, owner: str | None = None) -> None:
+        """End a sandbox; one that is no more is fine. Raises `NotFound` for one that never was."""
+        resident = self._residents.get(sandbox_id)
+        if resident is None:
+            await self.describe(sandbox_id, owner)
+        elif owner not in (None, resident.owner):
+            raise _missing(sandbox_id)
+        else:
+            await self.end(resident, "asked")
+
+    def destroy_here(self, resident: Resident) -> bool:
+        """End a sandbox in this thread, if its engine can; else nothing happens and the answer is False."""
+        if not resident.hosted.destroy_here():
+            return False
+        self._ended(resident, SandboxState.DESTROYED, "asked")
+        return True
+
+    async def end(self, resident: Resident, reason: str) -> None:
+        """End a living sandbox for a reason; safe to call twice."""
+        resident.hosted.end_reason = resident.ending = resident.ending or reason
+        with anyio.CancelScope(shield=True):
+            await resident.hosted.destroy()
+        self._ended(resident, SandboxState.DESTROYED, resident.ending)
+
+    async def reset(self, owner: str) -> int:
+        """End all sandboxes of an owner; return how many there were."""
+        owned = [each for each in self.living() if each.owner == owner]
+        async with anyio.create_task_group() as tasks:
+            for resident in owned:
+                tasks.start_soon(self.end, resident, "reset")
+        return len(owned)
+
+    def _ended(self, resident: Resident, state: SandboxState, reason: str) -> None:
+        """Take note of an end, once."""
+        with self._guard:
+            if self._residents.pop(resident.id, None) is None:
+                return
+            resident.hosted.end_reason = reason
+        record = replace(resident.record, last_active_at=resident.last_active_at)
+        ended = self._write_end(record, state, reason)
+        self._hooks.tell(SandboxDestroyed(describe(ended)))
+
+    def _write_end(self, record: SandboxRecord, state: SandboxState, reason: str) -> SandboxRecord:
+        ended = replace(record, state=state, reason=reason, ended_at=time.time())
+        try:
+            self._records.remember(ended)
+        finally:
+            self._unregister(record)
+            self._quotas.give_back(record.owner)
+        return ended
+
+    # --- in the background -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look after the sandboxes until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._lifetimes.watch)
+            tasks.start_soon(self._watch_losses)
+
+    async def close(self) -> None:
+        """End all sandboxes, and make no more."""
+        with self._guard:
+            self._closed = True
+        with anyio.CancelScope(shield=True):
+            for resident in self.living():
+                with _reported("sandbox.not_destroyed", sandbox=resident.id):
+                    await self.end(resident, "shutdown")
+
+    async def _watch_losses(self) -> None:
+        while True:
+            await anyio.sleep(_LOOK_SECONDS)
+            self.notice_losses()
+
+    def notice_losses(self) -> None:
+        """Take note of sandboxes that ended by themselves."""
+        for resident in self.living():
+            if resident.ending is None and resident.hosted.info.state is SandboxState.LOST:
+                _log.warning("sandbox.lost", extra={"sandbox": resident.id})
+                self._home.wake(self._home.tasks.start_soon, resident.hosted.destroy)
+                self._ended(
+                    resident, SandboxState.LOST, "its processes ended without being asked to"
+                )
+
+    def _mortals(self) -> Sequence[Mortal]:
+        return [each for each in self.living() if each.ending is None]
+
+    async def _end_mortal(self, mortal: Mortal, reason: str) -> None:
+        assert isinstance(mortal, Resident)
+        with _reported("sandbox.not_destroyed", sandbox=mortal.id):
+            await self.end(mortal, reason)
+
+
+@contextmanager
+def _reported(event: str, **fields: object) -> Iterator[None]:
+    """Report an error where nobody is there to be told."""
+    try:
+        yield
+    except AtollError as error:
+        _log.error(event, extra={**fields, "reason": error.message})
+
+
+def _missing(key: str) -> NotFound:
+    return NotFound(
+        f"there is no living sandbox {str(key)[:80]!r}; list them to see which there are",
+        sandbox=str(key)[:80],
+    )

@@ -1,0 +1,81 @@
+"""Moves what a process prints into the log of its execution, to the last byte."""
+
+from __future__ import annotations
+
+import logging
+import select
+from collections.abc import Mapping
+
+import anyio
+import anyio.lowlevel
+
+from atoll.engines.contract import Process
+from atoll.errors import Unavailable
+from atoll.model.process import ProcessEnd, Stream
+from atoll.node.execution_log import ExecutionLog
+
+# How long output is still taken after the end of a process while something it left behind keeps it open.
+_LINGER_SECONDS = 0.2
+_RETRY_SECONDS = 0.25
+# More than a pipe holds.
+_LAST_MOVES = 32
+_log = logging.getLogger(__name__)
+
+Relays = Mapping[Stream, tuple[int, int]]
+
+
+class OutputPump:
+    """One process whose output descriptors the host holds, and its log; goes on where another pump was killed."""
+
+    def __init__(self, process: Process, log: ExecutionLog, relays: Relays) -> None:
+        self._process = process
+        self._log = log
+        self._streams = {fd: stream for stream, fd in process.descriptors().items()}
+        self._drained = anyio.Event()
+        self._is_held_up = False
+        for fd, stream in self._streams.items():
+            log.attach(stream, fd, relays.get(stream))
+
+    async def run(self) -> ProcessEnd:
+        """Return how the process ended, once all that it printed is in the log."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._move_as_it_comes)
+            end = await self._process.wait()
+            with anyio.move_on_after(_LINGER_SECONDS):
+                await self._drained.wait()
+            tasks.cancel_scope.cancel()
+        await self._move_rest()
+        return end
+
+    async def _move_as_it_comes(self) -> None:
+        with select.epoll() as watched:
+            for fd in self._streams:
+                watched.register(fd, select.EPOLLIN)
+            while self._streams:
+                await anyio.wait_readable(watched.fileno())
+                for fd, _events in watched.poll(0):
+                    if await self._move(self._streams[fd]) is None:
+                        watched.unregister(fd)
+                        del self._streams[fd]
+        self._drained.set()
+
+    async def _move_rest(self) -> None:
+        for stream in self._streams.values():
+            for _ in range(_LAST_MOVES):
+                if not await self._move(stream):
+                    break
+
+    async def _move(self, stream: Stream) -> int | None:
+        """Move what there is; wait as long as the disk is full, and with this the program waits."""
+        while True:
+            try:
+                moved = self._log.move(stream)
+            except Unavailable as error:
+                if not self._is_held_up:
+                    _log.warning("execution.held_up", extra={"reason": error.message})
+                self._is_held_up = True
+                await anyio.sleep(_RETRY_SECONDS)
+            else:
+                self._is_held_up = False
+                await anyio.lowlevel.checkpoint()
+                return moved

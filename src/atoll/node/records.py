@@ -1,0 +1,451 @@
+"""What a node remembers of sandboxes, executions, idempotency keys and workspaces; here in memory, for embedded use.
+
+Standard library only, besides the model: records that outlive the process are in `kept_records`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import anyio
+
+from atoll.errors import Conflict, InvalidRequest
+from atoll.model.ids import ExecutionId, SandboxId, WorkspaceId
+from atoll.model.sandbox import SandboxState
+
+MOST_PER_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRecord:
+    """What is remembered of a sandbox. It lives until `ended_at` is set; `deadline` is of `clock.now`."""
+
+    id: SandboxId
+    owner: str
+    engine: str
+    template: str
+    state: SandboxState
+    created_at: float
+    last_active_at: float
+    name: str | None = None
+    reason: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    ended_at: float | None = None
+    deadline: float | None = None
+    boot_id: str = ""
+    idle_seconds: float | None = None
+    generation: int = 1
+    workspace: WorkspaceId | None = None
+    node: str = ""  # filled in by records that several nodes may share
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRecord:
+    """What is remembered of a command, cell or terminal; its output is in its log."""
+
+    id: ExecutionId
+    sandbox: SandboxId
+    owner: str
+    kind: str
+    state: str
+    started_at: float
+    what: Mapping[str, Any] = field(default_factory=dict)
+    ended_at: float | None = None
+    outcome: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyRecord:
+    """A request that must have its effect only once, and the id of what it made."""
+
+    owner: str
+    key: str
+    method: str
+    fingerprint: str  # of the whole request, so that a key cannot stand for two
+    created_at: float
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRecord:
+    """What is remembered of a workspace that outlives its sandboxes."""
+
+    id: WorkspaceId
+    owner: str
+    created_at: float
+    last_used_at: float
+    bytes_used: int = 0
+    sandbox: SandboxId | None = None  # the one that uses it
+
+
+Record: TypeAlias = SandboxRecord | ExecutionRecord | IdempotencyRecord | WorkspaceRecord
+Found = TypeVar("Found", SandboxRecord, ExecutionRecord, WorkspaceRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage(Generic[Found]):
+    """Some of many records, and the cursor to ask for the next ones with; None at the end."""
+
+    records: Sequence[Found]
+    after: str | None = None
+
+
+class Records(Protocol):
+    """What a node remembers, and how it finds it again."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether everything that is remembered can be read at present."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it is not healthy."""
+        ...
+
+    async def open(self) -> None:
+        """Make ready; what was remembered before is there again."""
+        ...
+
+    async def close(self) -> None:
+        """Write out what has to be, and let go of everything."""
+        ...
+
+    async def settle_forever(self) -> None:
+        """Do what has to be done in the background, until cancelled."""
+        ...
+
+    def remember(self, record: Record, *, sync: bool = False) -> None:
+        """Keep a record in place of the one with the same id; it is safe on return, and seen by reads.
+
+        Args:
+            record: what to keep.
+            sync: it survives the end of the machine as well as that of the process.
+
+        Raises:
+            Conflict: another living sandbox of this owner has that name.
+            Unavailable: it cannot be kept at present; nothing has changed.
+        """
+        ...
+
+    def forget_key(self, owner: str, key: str) -> None:
+        """Make a key free again; one that is not there is fine. Raises `Unavailable`."""
+        ...
+
+    def forget_workspace(self, workspace_id: WorkspaceId) -> None:
+        """Drop the record of a workspace; one that is not there is fine. Raises `Unavailable`."""
+        ...
+
+    def living(self) -> Sequence[SandboxRecord]:
+        """Return the sandboxes of this node that have not ended, the oldest first."""
+        ...
+
+    async def find_sandbox(self, sandbox_id: SandboxId) -> SandboxRecord | None:
+        """Return a sandbox, living or not; None if nothing is known of it. Raises `Unavailable`."""
+        ...
+
+    async def list_sandboxes(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[SandboxState] | None = None,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> RecordPage[SandboxRecord]:
+        """Return sandboxes, the newest first. Raises `Unavailable`, and `InvalidRequest` for a bad cursor."""
+        ...
+
+    async def find_execution(self, execution_id: ExecutionId) -> ExecutionRecord | None:
+        """Return an execution; None if nothing is known of it. Raises `Unavailable`."""
+        ...
+
+    async def list_executions(
+        self,
+        *,
+        sandbox: SandboxId | None = None,
+        owner: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> RecordPage[ExecutionRecord]:
+        """Return executions, the newest first. Raises `Unavailable`, and `InvalidRequest` for a bad cursor."""
+        ...
+
+    async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
+        """Return what a key stands for; None if it is free. Raises `Unavailable`."""
+        ...
+
+    async def find_workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecord | None:
+        """Return a workspace; None if there is none. Raises `Unavailable`."""
+        ...
+
+    async def list_workspaces(
+        self, *, owner: str | None = None, limit: int = 100, after: str | None = None
+    ) -> RecordPage[WorkspaceRecord]:
+        """Return workspaces, the newest first. Raises `Unavailable`, and `InvalidRequest` for a bad cursor."""
+        ...
+
+    async def prune(self, *, before: float, keep: int) -> Sequence[ExecutionId]:
+        """Forget this node's sandboxes that ended before an instant or are not among the last `keep` to end.
+
+        Keys that were made before that instant go, too.
+
+        Returns:
+            The executions that went with them, whose logs nobody can find any more.
+        """
+        ...
+
+
+class LivingSandboxes:
+    """The sandboxes that have not ended, and the names they hold."""
+
+    def __init__(self) -> None:
+        self._records: dict[SandboxId, SandboxRecord] = {}
+        self._names: dict[tuple[str, str], SandboxId] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def find(self, sandbox_id: SandboxId) -> SandboxRecord | None:
+        return self._records.get(sandbox_id)
+
+    def list(self) -> Sequence[SandboxRecord]:
+        """Return them, the oldest first."""
+        return sorted(self._records.values(), key=place_of)
+
+    def check_name(self, record: SandboxRecord) -> None:
+        """Raise `Conflict` if another one of the same owner holds this record's name."""
+        if record.name is None or record.ended_at is not None:
+            return
+        holder = self._names.get((record.owner, record.name), record.id)
+        if holder != record.id:
+            raise Conflict(
+                f"{record.owner} has a living sandbox named {record.name!r} already; choose another name",
+                sandbox=holder,
+                name=record.name,
+            )
+
+    def take(self, record: SandboxRecord) -> None:
+        """Keep a record, or drop that of a sandbox that has ended."""
+        previous = self._records.pop(record.id, None)
+        if previous is not None and previous.name is not None:
+            self._names.pop((previous.owner, previous.name), None)
+        if record.ended_at is None:
+            self._records[record.id] = record
+            if record.name is not None:
+                self._names[record.owner, record.name] = record.id
+
+
+class MemoryRecords:
+    """Records that end with the process. Of what has ended only the newest are kept. May be used in any thread."""
+
+    is_healthy = True
+    reason = ""
+
+    def __init__(self, *, keep_sandboxes: int = 1000, keep_executions: int = 10_000) -> None:
+        self._keep_sandboxes = keep_sandboxes
+        self._keep_executions = keep_executions
+        self._guard = threading.Lock()
+        self._living = LivingSandboxes()
+        self._dead: dict[SandboxId, SandboxRecord] = {}  # in the order of their ends
+        self._executions: dict[ExecutionId, ExecutionRecord] = {}
+        self._ended: dict[ExecutionId, None] = {}  # in the order of their ends
+        self._by_sandbox: dict[SandboxId, set[ExecutionId]] = {}
+        self._keys: dict[tuple[str, str], IdempotencyRecord] = {}
+        self._workspaces: dict[WorkspaceId, WorkspaceRecord] = {}
+
+    async def open(self) -> None:
+        """Nothing has to be made ready."""
+
+    async def close(self) -> None:
+        """Nothing has to be written out."""
+
+    async def settle_forever(self) -> None:
+        """Nothing has to be done in the background."""
+        await anyio.sleep_forever()
+
+    def remember(self, record: Record, *, sync: bool = False) -> None:
+        with self._guard:
+            match record:
+                case SandboxRecord():
+                    self._remember_sandbox(record)
+                case ExecutionRecord():
+                    self._remember_execution(record)
+                case IdempotencyRecord():
+                    self._keys[record.owner, record.key] = record
+                case WorkspaceRecord():
+                    self._workspaces[record.id] = record
+
+    def forget_key(self, owner: str, key: str) -> None:
+        self._keys.pop((owner, key), None)
+
+    def forget_workspace(self, workspace_id: WorkspaceId) -> None:
+        self._workspaces.pop(workspace_id, None)
+
+    def living(self) -> Sequence[SandboxRecord]:
+        with self._guard:
+            return self._living.list()
+
+    async def find_sandbox(self, sandbox_id: SandboxId) -> SandboxRecord | None:
+        return self._living.find(sandbox_id) or self._dead.get(sandbox_id)
+
+    async def list_sandboxes(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[SandboxState] | None = None,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> RecordPage[SandboxRecord]:
+        with self._guard:
+            known = [*self._living.list(), *self._dead.values()]
+        wanted = (
+            record
+            for record in known
+            if owner in (None, record.owner)
+            and name in (None, record.name)
+            and (states is None or record.state in states)
+            and has_labels(record, labels)
+        )
+        return _page(wanted, limit, after)
+
+    async def find_execution(self, execution_id: ExecutionId) -> ExecutionRecord | None:
+        return self._executions.get(execution_id)
+
+    async def list_executions(
+        self,
+        *,
+        sandbox: SandboxId | None = None,
+        owner: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> RecordPage[ExecutionRecord]:
+        with self._guard:
+            ids = self._executions if sandbox is None else self._by_sandbox.get(sandbox, ())
+            known = [self._executions[each] for each in ids]
+        wanted = (record for record in known if owner in (None, record.owner))
+        return _page(wanted, limit, after)
+
+    async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
+        return self._keys.get((owner, key))
+
+    async def find_workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecord | None:
+        return self._workspaces.get(workspace_id)
+
+    async def list_workspaces(
+        self, *, owner: str | None = None, limit: int = 100, after: str | None = None
+    ) -> RecordPage[WorkspaceRecord]:
+        with self._guard:
+            known = list(self._workspaces.values())
+        return _page((record for record in known if owner in (None, record.owner)), limit, after)
+
+    async def prune(self, *, before: float, keep: int) -> Sequence[ExecutionId]:
+        with self._guard:
+            for each in [key for key, record in self._keys.items() if record.created_at < before]:
+                del self._keys[each]
+            dead = sorted(self._dead.values(), key=_end_of, reverse=True)
+            gone = [
+                each
+                for place, each in enumerate(dead)
+                if place >= keep or _end_of(each)[0] < before
+            ]
+            return [execution for each in gone for execution in self._drop_sandbox(each.id)]
+
+    def _remember_sandbox(self, record: SandboxRecord) -> None:
+        self._living.check_name(record)
+        self._living.take(record)
+        if record.ended_at is None:
+            self._dead.pop(record.id, None)
+            return
+        self._dead[record.id] = record
+        while len(self._dead) > self._keep_sandboxes:
+            self._drop_sandbox(next(iter(self._dead)))
+
+    def _remember_execution(self, record: ExecutionRecord) -> None:
+        self._executions[record.id] = record
+        self._by_sandbox.setdefault(record.sandbox, set()).add(record.id)
+        if record.ended_at is not None:
+            self._ended[record.id] = None
+        while len(self._ended) > self._keep_executions:
+            self._drop_execution(next(iter(self._ended)))
+
+    def _drop_sandbox(self, sandbox_id: SandboxId) -> list[ExecutionId]:
+        del self._dead[sandbox_id]
+        executions = sorted(self._by_sandbox.get(sandbox_id, ()))
+        for execution in executions:
+            self._drop_execution(execution)
+        return executions
+
+    def _drop_execution(self, execution_id: ExecutionId) -> None:
+        record = self._executions.pop(execution_id)
+        self._ended.pop(execution_id, None)
+        siblings = self._by_sandbox[record.sandbox]
+        siblings.discard(execution_id)
+        if not siblings:
+            del self._by_sandbox[record.sandbox]
+
+
+def has_labels(
+    record: SandboxRecord | ExecutionRecord | WorkspaceRecord, labels: Mapping[str, str] | None
+) -> bool:
+    """Whether a sandbox carries all these labels; other records carry none."""
+    carried = record.labels if isinstance(record, SandboxRecord) else {}
+    return all(carried.get(key) == value for key, value in (labels or {}).items())
+
+
+def place_of(record: SandboxRecord | ExecutionRecord | WorkspaceRecord) -> tuple[float, str]:
+    """Return what records are listed by: their beginning, then their id."""
+    begun = record.started_at if isinstance(record, ExecutionRecord) else record.created_at
+    return begun, record.id
+
+
+def write_cursor(record: SandboxRecord | ExecutionRecord | WorkspaceRecord) -> str:
+    """Return the cursor of a page that ends with this record."""
+    begun, record_id = place_of(record)
+    return f"{begun!r}_{record_id}"
+
+
+def read_cursor(cursor: str) -> tuple[float, str]:
+    """Return the place of the record that a page ended with, or raise `InvalidRequest`."""
+    begun, separator, record_id = cursor.partition("_")
+    try:
+        place = float(begun), record_id
+    except ValueError:
+        separator = ""
+    if not separator:
+        raise InvalidRequest(f"cursor {cursor[:80]!r} is none; use what the page before came with")
+    return place
+
+
+def check_limit(limit: int) -> None:
+    """Raise `InvalidRequest` unless a page may have so many records."""
+    if type(limit) is not int or not 1 <= limit <= MOST_PER_PAGE:
+        raise InvalidRequest(f"limit is {limit!r}; it has to be from 1 to {MOST_PER_PAGE}")
+
+
+def make_page(records: Sequence[Found], limit: int) -> RecordPage[Found]:
+    """Return a page of the first `limit` of these records; if there are more, with a cursor."""
+    if len(records) <= limit:
+        return RecordPage(records)
+    return RecordPage(records[:limit], write_cursor(records[limit - 1]))
+
+
+def _page(records: Iterable[Found], limit: int, after: str | None) -> RecordPage[Found]:
+    check_limit(limit)
+    if after is not None:
+        place = read_cursor(after)
+        records = (record for record in records if place_of(record) < place)
+    return make_page(heapq.nlargest(limit + 1, records, key=place_of), limit)
+
+
+def _end_of(record: SandboxRecord) -> tuple[float, str]:
+    return record.ended_at or 0.0, record.id

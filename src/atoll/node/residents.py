@@ -1,0 +1,116 @@
+"""A sandbox as its node holds it: its record, who owns it, when it ends, and what is being done in it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from atoll.model.ids import SandboxId
+from atoll.model.limits import LimitsInfo
+from atoll.model.sandbox import SandboxInfo, SandboxRequest, SandboxSpec, SandboxState
+from atoll.node import clock
+from atoll.node.hosted import HostedSandbox
+from atoll.node.records import SandboxRecord
+
+
+class Resident:
+    """One living sandbox of a node."""
+
+    def __init__(self, record: SandboxRecord, hosted: HostedSandbox) -> None:
+        self.record = record
+        self.hosted = hosted
+        self.ending: str | None = None  # the reason, once it is being destroyed
+
+    @property
+    def id(self) -> SandboxId:
+        """The sandbox's id."""
+        return self.record.id
+
+    @property
+    def owner(self) -> str:
+        """Whose it is."""
+        return self.record.owner
+
+    @property
+    def deadline(self) -> float | None:
+        """When it ends at the latest, by `clock.now`."""
+        return self.record.deadline
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """How long it may be unused."""
+        return self.record.idle_seconds
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is being carried out in it; a background process is none."""
+        return self.hosted.activity.is_busy
+
+    @property
+    def last_active(self) -> float:
+        """When it was last used, by `clock.now`."""
+        return self.hosted.activity.last
+
+    @property
+    def info(self) -> SandboxInfo:
+        """Facts at this moment."""
+        engine = self.hosted.info
+        seen = replace(self.record, state=engine.state, last_active_at=self.last_active_at)
+        return replace(describe(seen), limits=engine.limits)
+
+    @property
+    def last_active_at(self) -> float:
+        """When it was last used, by the wall clock."""
+        return time.time() - (clock.now() - self.last_active)
+
+
+def new_record(
+    request: SandboxRequest,
+    *,
+    engine: str,
+    boot_id: str,
+    lifetime_seconds: float | None,
+    idle_seconds: float | None,
+) -> SandboxRecord:
+    """Return the record of a sandbox that is about to be made."""
+    now = time.time()
+    spec = request.spec
+    return SandboxRecord(
+        id=spec.id,
+        owner=request.owner,
+        name=request.name,
+        engine=engine,
+        template=spec.template,
+        state=SandboxState.CREATING,
+        labels=dict(request.labels),
+        metadata=dict(request.metadata),
+        spec=spec.to_json(),
+        created_at=now,
+        last_active_at=now,
+        deadline=None if lifetime_seconds is None else clock.now() + lifetime_seconds,
+        boot_id=boot_id,
+        idle_seconds=idle_seconds,
+        workspace=request.workspace,
+    )
+
+
+def describe(record: SandboxRecord) -> SandboxInfo:
+    """Return what a record tells about a sandbox, living or not."""
+    spec = SandboxSpec.from_json(record.spec)
+    return SandboxInfo(
+        id=record.id,
+        engine=record.engine,
+        template=record.template,
+        state=record.state,
+        limits=LimitsInfo(spec.limits.resolve(), {}),
+        owner=record.owner,
+        name=record.name,
+        labels=record.labels,
+        metadata=record.metadata,
+        reason=record.reason,
+        created_at=record.created_at,
+        ended_at=record.ended_at,
+        last_active_at=record.last_active_at,
+        workspace=record.workspace,
+        hostname=spec.hostname,
+    )

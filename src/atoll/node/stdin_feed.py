@@ -1,0 +1,47 @@
+"""Feeds a process what it was given as standard input, so that a node that is killed meanwhile repeats and skips nothing.
+
+The input is a file whose own position says how much of it has been sent: splice(2) moves bytes and position in one system
+call, and whoever holds the descriptor next goes on from there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import anyio
+
+from atoll.engines.contract import Process
+from atoll.errors import AtollError
+
+_PIECE = 64 * 1024
+_AT_ONCE = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
+
+
+class StdinFeed:
+    """One process, and the open file that it gets to read."""
+
+    def __init__(self, process: Process, file_fd: int) -> None:
+        self._process = process
+        self._file = file_fd
+
+    async def run(self) -> None:
+        """Send the rest of the file, then let standard input end."""
+        try:
+            pipe = self._process.descriptors()["stdin"]
+            while await self._send(pipe):
+                pass
+            await self._process.close_stdin()
+        except (AtollError, KeyError):
+            return  # It is gone, or does not read any more, which is its own affair (`head -1`).
+
+    async def _send(self, pipe: int) -> bool:
+        try:
+            return os.splice(self._file, pipe, _PIECE, flags=_AT_ONCE) > 0
+        except BlockingIOError:
+            await anyio.wait_writable(pipe)
+            return True
+        except OSError as error:
+            if error.errno in (errno.EPIPE, errno.EBADF):
+                return False
+            raise

@@ -1,0 +1,169 @@
+"""The tables that records are kept in, and how a record becomes a row; migrations make them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    Column,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.types import BigInteger, TypeDecorator
+
+from atoll.model.sandbox import SandboxState
+from atoll.node.records import (
+    ExecutionRecord,
+    IdempotencyRecord,
+    Record,
+    SandboxRecord,
+    WorkspaceRecord,
+)
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+class PlainText(TypeDecorator[str]):
+    """Text that every database takes: PostgreSQL knows no NUL, and UTF-8 no half of a character."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None:
+            return None
+        # A member of an enumeration goes as its value.
+        plain = str.__str__(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
+        return plain.encode(errors="replace").decode()
+
+
+class Json(TypeDecorator[Any]):
+    """A value as JSON in ASCII, which is text for every database, whatever characters it holds."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else json.dumps(value, separators=(",", ":"))
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else json.loads(value)
+
+
+METADATA = MetaData()
+
+NODES = Table(
+    "nodes",
+    METADATA,
+    Column("id", PlainText, primary_key=True),
+    # The last entry of the node's journal that is in here.
+    Column("settled", BigInteger, nullable=False),
+)
+
+SANDBOXES = Table(
+    "sandboxes",
+    METADATA,
+    Column("id", PlainText, primary_key=True),
+    Column("node", PlainText, ForeignKey("nodes.id"), nullable=False),
+    Column("owner", PlainText, nullable=False),
+    Column("name", PlainText),
+    Column("engine", PlainText, nullable=False),
+    Column("template", PlainText, nullable=False),
+    Column("state", PlainText, nullable=False),
+    Column("reason", PlainText, nullable=False),
+    Column("labels", Json, nullable=False),
+    Column("metadata", Json, nullable=False),
+    Column("spec", Json, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("last_active_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("deadline", Double),
+    Column("boot_id", PlainText, nullable=False),
+    Column("idle_seconds", Double),
+    Column("generation", Integer, nullable=False),
+    Column("workspace", PlainText),
+    Index("sandboxes_newest", "created_at", "id"),
+    Index("sandboxes_of_owner", "owner", "created_at", "id"),
+    Index("sandboxes_ended", "node", "ended_at"),
+)
+Index(
+    "sandboxes_living_names",
+    SANDBOXES.c.node,
+    SANDBOXES.c.owner,
+    SANDBOXES.c.name,
+    unique=True,
+    sqlite_where=text("ended_at IS NULL"),
+    postgresql_where=text("ended_at IS NULL"),
+)
+
+EXECUTIONS = Table(
+    "executions",
+    METADATA,
+    Column("id", PlainText, primary_key=True),
+    # No foreign key: an execution may end after its sandbox has been forgotten.
+    Column("sandbox", PlainText, nullable=False),
+    Column("owner", PlainText, nullable=False),
+    Column("kind", PlainText, nullable=False),
+    Column("what", Json, nullable=False),
+    Column("state", PlainText, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("outcome", Json),
+    Index("executions_newest", "started_at", "id"),
+    Index("executions_of_sandbox", "sandbox", "started_at", "id"),
+    Index("executions_of_owner", "owner", "started_at", "id"),
+)
+
+IDEMPOTENCY_KEYS = Table(
+    "idempotency_keys",
+    METADATA,
+    Column("owner", PlainText, primary_key=True),
+    Column("key", PlainText, primary_key=True),
+    Column("method", PlainText, nullable=False),
+    Column("fingerprint", PlainText, nullable=False),
+    Column("answer", PlainText),
+    Column("created_at", Double, nullable=False),
+    Index("idempotency_keys_oldest", "created_at"),
+)
+
+WORKSPACES = Table(
+    "workspaces",
+    METADATA,
+    Column("id", PlainText, primary_key=True),
+    Column("owner", PlainText, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("last_used_at", Double, nullable=False),
+    Column("bytes_used", BigInteger, nullable=False),
+    Column("sandbox", PlainText),
+    Index("workspaces_of_owner", "owner", "created_at", "id"),
+)
+
+TABLES: Mapping[type[Any], Table] = {
+    SandboxRecord: SANDBOXES,
+    ExecutionRecord: EXECUTIONS,
+    IdempotencyRecord: IDEMPOTENCY_KEYS,
+    WorkspaceRecord: WORKSPACES,
+}
+_NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in TABLES}
+
+
+def to_fields(record: Record) -> dict[str, Any]:
+    """Return a record's values by name, as `from_fields` takes them."""
+    return {name: getattr(record, name) for name in _NAMES[type(record)]}
+
+
+def from_fields(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
+    """Return the record with these values."""
+    if kind is SandboxRecord:
+        values = {**values, "state": SandboxState(values["state"])}
+    return kind(**values)
