@@ -32,7 +32,14 @@ def write(upgrade: bool) -> None:
         "--generate-hashes",
     ]
     command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
-    command += ["--group", "dev", "--output-file", LOCK.name, *(["--upgrade"] if upgrade else [])]
+    command += [
+        "--all-extras",
+        "--group",
+        "dev",
+        "--output-file",
+        LOCK.name,
+        *(["--upgrade"] if upgrade else []),
+    ]
     subprocess.run([*command, "pyproject.toml"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     LOCK.write_text(header() + LOCK.read_text())
 

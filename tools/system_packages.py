@@ -6,6 +6,7 @@ Standard library only: it runs before there is an environment.
 from __future__ import annotations
 
 import ctypes
+import glob
 import importlib.util
 import os
 import shutil
@@ -35,6 +36,10 @@ def program(*names: str) -> Callable[[], bool]:
 
 def file(path: str) -> Callable[[], bool]:
     return Path(path).exists
+
+
+def any_file(pattern: str) -> Callable[[], bool]:
+    return lambda: bool(glob.glob(pattern))
 
 
 def library(name: str) -> Callable[[], bool]:
@@ -79,6 +84,7 @@ TO_SET_UP = (
 TO_TEST = (
     GIT,
     SystemPackage("nodejs", program("node")),
+    SystemPackage("postgresql", any_file("/usr/lib/postgresql/*/bin/initdb")),
     SystemPackage("procps", program("ps")),
     # Guests with other kernels and cgroups; theirs come from the same archive, but are not installed.
     SystemPackage("e2fsprogs", file("/usr/sbin/mke2fs")),

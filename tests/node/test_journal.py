@@ -197,6 +197,20 @@ def test_a_journal_that_was_lost_does_not_use_settled_numbers_again(folder: Path
         assert read(folder, settled=settled) == counted(settled + 1)
 
 
+def test_a_database_that_is_older_than_the_journal_is_reported(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(folder, segment_bytes=200) as journal:
+        for _ in range(20):
+            journal.append({"entry": journal.last + 1})
+        journal.settle(20)
+    first = int(segments(folder)[0].stem)
+    assert read(folder, settled=3) == counted(*range(first, 21))
+    (report,) = caplog.records
+    assert report.message == "journal.entries_missing"
+    assert (report.__dict__["first"], report.__dict__["last"]) == (4, first - 1)
+
+
 def test_too_much_that_waits_is_refused_until_some_is_settled(folder: Path) -> None:
     with opened(folder, segment_bytes=200, limit_bytes=1000) as journal:
         with pytest.raises(Unavailable, match="wait for the database"):

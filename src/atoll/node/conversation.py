@@ -318,7 +318,7 @@ class Conversation:
         yield from self._ask(call, {"type": kind, **fields})
         yield from self._listen(call, None)
 
-    def resume(self, call: Call, request: SpooledRequest, timeout: float | None) -> Needs:
+    def resume(self, call: Call, request: SpooledRequest) -> Needs:
         """Go on with what another node asked for: what the kernel has said since is heard again."""
         call.id, call.last_word = request.call, request.last_word
         self._seq = request.seq
@@ -329,9 +329,8 @@ class Conversation:
             self._violation = "the node ended while it was asking something"
             yield Killed()
             return
-        deadline = None if timeout is None else time.monotonic() + timeout
         call.was_asked = True
-        yield from self._listen(call, deadline)
+        yield from self._listen(call, request.deadline)
         if self._goes_on(call):
             call.timed_out = True
             yield from self.interrupt(call)
@@ -360,7 +359,7 @@ class Conversation:
         if self._spool is None:
             yield from self._send(frame, deadline)
         else:
-            request = SpooledRequest(call.id, self._seq, call.last_word, call.execution)
+            request = SpooledRequest(call.id, self._seq, call.last_word, call.execution, deadline)
             self._spool.begin(replace(request, phase=Phase.SENDING))
             yield from self._send(frame, deadline)
             self._spool.note(request)

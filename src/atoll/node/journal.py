@@ -75,6 +75,7 @@ class Journal:
             self._settled = settled
             self._next = settled + 1
             self._remove_settled()
+            self._report_gap()
             entries = self._read()
         except OSError as error:
             raise Unavailable(f"the journal in {self._folder} cannot be opened: {error}") from error
@@ -208,6 +209,12 @@ class Journal:
             del self._segments[0]
 
     # --- reading ---------------------------------------------------------------------------------------------
+
+    def _report_gap(self) -> None:
+        """Tell of entries that were settled once, but not in this database: it is new, or an older copy."""
+        if self._segments and self._segments[0].first > self._settled + 1:
+            missing = {"first": self._settled + 1, "last": self._segments[0].first - 1}
+            _log.warning("journal.entries_missing", extra=missing)
 
     def _read(self) -> list[Entry]:
         entries: list[Entry] = []

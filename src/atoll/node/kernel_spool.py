@@ -78,6 +78,7 @@ class SpooledRequest:
     seq: int = 0  # of the last message before it
     last_word: str = "end"
     execution: str = ""
+    deadline: float | None = None  # of the monotonic clock
     phase: Phase = Phase.SENT
 
 
@@ -198,5 +199,5 @@ def read_request(folder: Path) -> SpooledRequest:
     text = data[_STATE.size : _STATE.size + length]
     if not text or crc32(text) != checksum:
         raise NotFound(f"nothing is known of the kernel in {folder.name}")
-    call, seq, last_word, execution, phase = json.loads(text)
-    return SpooledRequest(call, seq, last_word, execution, Phase(phase))
+    request = SpooledRequest(*json.loads(text))
+    return replace(request, phase=Phase(request.phase))

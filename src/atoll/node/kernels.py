@@ -105,17 +105,11 @@ class Kernel:
                 raise
             return self.finish(call)
 
-    async def resume(
-        self,
-        request: SpooledRequest,
-        *,
-        timeout: float | None = None,
-        listener: Listener | None = None,
-    ) -> Cell:
+    async def resume(self, request: SpooledRequest, listener: Listener | None = None) -> Cell:
         """Go on with the request that another node made last, to its end."""
         call = Call(listener)
         async with self.turns:
-            await drive(self._conversation.resume(call, request, timeout), self.control)
+            await drive(self._conversation.resume(call, request), self.control)
             return self.finish(call)
 
     async def rehearse(self) -> None:

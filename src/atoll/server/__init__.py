@@ -1,0 +1,1 @@
+"""HTTP and WebSocket, and what a served node is set up with: settings and logs."""

@@ -1,0 +1,280 @@
+"""What callers send, as models that refuse what they do not know."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from atoll.errors import InvalidRequest
+from atoll.model.durations import parse_duration
+from atoll.model.ids import WorkspaceId
+from atoll.model.limits import Enforcement, Limits
+from atoll.model.process import Command, TerminalSize
+from atoll.model.sandbox import Manifest, SandboxRequest, SandboxSpec
+from atoll.model.sizes import parse_size
+from atoll.model.template import PYTHON_TEMPLATE
+from atoll.server.labels import INTERACTIVE, LABEL, ONE_SHOT, check_not_own
+
+OnDisconnect = Literal["continue", "cancel"]
+
+# What an interactive sandbox runs that was not told what to run.
+_SHELL = "command -v bash > /dev/null && exec bash -i; exec sh -i"
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest("this is not base64") from error
+
+
+def _positive(seconds: float) -> float:
+    if seconds <= 0:
+        raise InvalidRequest("it has to be more than 0 seconds")
+    return seconds
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest("this text holds half a character") from error
+    return text
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+Bytes = Annotated[int, BeforeValidator(parse_size)]
+Seconds = Annotated[float, BeforeValidator(parse_duration), AfterValidator(_positive)]
+Texts = dict[Text, Text]
+Labels = Annotated[Texts, AfterValidator(check_not_own)]
+
+
+class Body(BaseModel):
+    """What a request holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class LimitsBody(Body):
+    """Limits; sizes are bytes, or text such as `256m`."""
+
+    memory_bytes: Bytes | None = Field(default=None, alias="memory")
+    cpus: float | None = None
+    processes: int | None = None
+    workspace_bytes: Bytes | None = None
+    tmp_bytes: Bytes | None = None
+    home_bytes: Bytes | None = None
+    shm_bytes: Bytes | None = None
+    inodes: int | None = None
+    open_files: int | None = None
+    file_bytes: Bytes | None = None
+    enforcement: Enforcement | None = None
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True)
+
+    def over(self, usual: Limits) -> Limits:
+        """Return these limits where they are written, else the usual ones."""
+        written = self.model_dump(exclude_none=True)
+        usual_ones = {name: getattr(usual, name) for name in Limits.__slots__}
+        return Limits(**{**usual_ones, **written})
+
+
+class FileContent(Body):
+    """What is in a file that is no text."""
+
+    data: Annotated[bytes, BeforeValidator(_decode)] = Field(alias="base64")
+
+
+class SandboxBody(Body):
+    """The sandbox that is wanted."""
+
+    template: Text | None = None
+    image: Text | None = None
+    name: Text | None = None
+    label: Text | None = Field(default=None, min_length=1)
+    labels: Labels = {}
+    metadata: Texts = {}
+    env: Texts = {}
+    command: Text | list[Text] | None = None
+    args: list[Text] | None = None
+    hostname: Text = "atoll"
+    interactive: bool = False
+    one_shot: bool = False
+    kernel: bool = False
+    limits: LimitsBody = LimitsBody()
+    lifetime: Seconds | None = None
+    idle: Seconds | None = None
+    workspace: Text | None = None
+    remove_workspace: bool = False
+    files: dict[Text, Text | FileContent] = {}
+    directories: list[Text] = []
+
+    @model_validator(mode="after")
+    def _says_things_once(self) -> SandboxBody:
+        if self.template is not None and self.image is not None:
+            raise InvalidRequest("template and image mean the same; give one of them")
+        if self.command is not None and self.args is not None:
+            raise InvalidRequest("command and args mean the same; give one of them")
+        return self
+
+    def to_request(self, owner: str, usual: Limits) -> SandboxRequest:
+        """Return what is asked of the node."""
+        return SandboxRequest(
+            spec=SandboxSpec(
+                template=self.template or self.image or PYTHON_TEMPLATE,
+                limits=self.limits.over(usual),
+                env=self.env,
+                hostname=self.hostname,
+                kernel=self.kernel,
+            ),
+            owner=owner,
+            name=self.name,
+            labels=self._all_labels(),
+            metadata=self.metadata,
+            manifest=Manifest(_contents(self.files), tuple(self.directories)),
+            command=self._program(),
+            interactive=self.interactive,
+            one_shot=self.one_shot,
+            lifetime_seconds=self.lifetime,
+            idle_seconds=self.idle,
+            workspace=None if self.workspace is None else WorkspaceId(self.workspace),
+            remove_workspace=self.remove_workspace,
+        )
+
+    def _all_labels(self) -> Mapping[str, str]:
+        labels = dict(self.labels)
+        if self.label is not None:
+            labels[LABEL] = self.label
+        if self.interactive:
+            labels[INTERACTIVE] = "true"
+        if self.one_shot:
+            labels[ONE_SHOT] = "true"
+        return labels
+
+    def _program(self) -> Sequence[str] | str | None:
+        given = self.command or self.args or None
+        return _SHELL if given is None and self.interactive else given
+
+
+class SandboxChange(Body):
+    """What is to be otherwise about a sandbox."""
+
+    name: Text | None = None
+    label: Text | None = Field(default=None, min_length=1)
+    labels: Labels | None = None
+    public: bool | None = None
+
+
+class SizeBody(Body):
+    """The size of a terminal."""
+
+    rows: int = 24
+    columns: int = 80
+
+    def to_size(self) -> TerminalSize:
+        """Return it as the node takes it."""
+        return TerminalSize(self.rows, self.columns)
+
+
+class ExecutionBody(Body):
+    """What is to be carried out in a sandbox."""
+
+    kind: Literal["command", "cell", "terminal"] = "command"
+    argv: list[Text] | None = None
+    command: Text | None = None  # a shell line
+    code: Text | None = None
+    kernel: Text | None = None
+    cwd: Text = "."
+    env: Texts = {}
+    user: Text | None = None
+    stdin: Text | FileContent | None = None
+    keep_stdin: bool = False
+    timeout: Seconds | None = None
+    size: SizeBody = SizeBody()
+    on_disconnect: OnDisconnect | None = None
+    wait: bool = False
+    stream: bool = False
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> ExecutionBody:
+        named = [name for name in ("argv", "command", "code") if getattr(self, name) is not None]
+        allowed = ("code",) if self.kind == "cell" else ("argv", "command")
+        if len(named) > 1 or any(name not in allowed for name in named):
+            raise InvalidRequest(f"a {self.kind} takes one of {', '.join(allowed)}")
+        if not named and self.kind != "terminal":
+            raise InvalidRequest(f"a {self.kind} needs one of {', '.join(allowed)}")
+        if self.stdin is not None and self.kind != "command":
+            raise InvalidRequest("only a command takes stdin")
+        return self
+
+    def to_command(self) -> Command:
+        """Return the command that is asked for."""
+        options: dict[str, Any] = {"cwd": self.cwd, "env": self.env, "user": self.user}
+        if self.command is not None:
+            return Command.shell(self.command, **options)
+        return Command(tuple(self.argv or ()), **options)
+
+    @property
+    def input(self) -> bytes | None:
+        """What the command reads."""
+        if isinstance(self.stdin, FileContent):
+            return self.stdin.data
+        return None if self.stdin is None else self.stdin.encode()
+
+
+class ShellBody(Body):
+    """A shell line."""
+
+    code: Text
+    timeout: Seconds | None = None
+
+
+class SignalBody(Body):
+    """A signal by its number."""
+
+    signal: int = Field(ge=1, le=64)
+
+
+class ResizeMessage(SizeBody):
+    """On a WebSocket: a terminal has another size."""
+
+    type: Literal["resize"]
+
+
+class SignalMessage(SignalBody):
+    """On a WebSocket: send a signal."""
+
+    type: Literal["signal"]
+
+
+class EndMessage(Body):
+    """On a WebSocket: let standard input end, or end the execution."""
+
+    type: Literal["close_stdin", "cancel"]
+
+
+AttachMessage = Annotated[ResizeMessage | SignalMessage | EndMessage, Field(discriminator="type")]
+
+
+class PathBody(Body):
+    """A path in the workspace."""
+
+    path: Text
+
+
+class RenameBody(Body):
+    """A path in the workspace, and what it becomes."""
+
+    source: Text
+    target: Text
+
+
+def _contents(files: Mapping[str, str | FileContent]) -> Mapping[str, bytes]:
+    return {
+        path: content.encode() if isinstance(content, str) else content.data
+        for path, content in files.items()
+    }

@@ -1,0 +1,141 @@
+"""Errors over HTTP: error code → status, one body for all, and never a traceback."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketState
+
+from atoll.errors import (
+    AtollError,
+    Conflict,
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    Unauthorized,
+)
+
+_STATUSES = {
+    "invalid_request": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "conflict": 409,
+    "command_failed": 422,
+    "unsupported": 422,
+    "limit_exceeded": 429,
+    "internal": 500,
+    "unavailable": 503,
+    "timed_out": 504,
+}
+_BY_STATUS: dict[int, type[AtollError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: LimitExceeded,
+}
+_RETRY_AFTER_SECONDS = "1"
+_MOST_FAULTS = 10
+# The first of the codes that WebSocket leaves to applications; the last three digits are the status.
+_SOCKET_CODES = 4000
+_log = logging.getLogger(__name__)
+
+
+def add_error_answers(app: FastAPI) -> None:
+    """Let every error of a route become an answer of the same shape."""
+    # Each of them answers requests and WebSockets alike, which Starlette's types keep apart.
+    handlers: dict[type[Exception], Any] = {
+        AtollError: _answer_error,
+        RequestValidationError: _answer_invalid,
+        WebSocketRequestValidationError: _answer_invalid,
+        HTTPException: _answer_unknown,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+
+
+def error_answer(error: AtollError, status: int | None = None) -> Response:
+    """Return an error as the answer to a request."""
+    status = status or _STATUSES.get(error.code, 500)
+    headers = {"Retry-After": _RETRY_AFTER_SECONDS} if error.retryable else None
+    return JSONResponse({"error": error_to_json(error)}, status, headers)
+
+
+def error_to_json(error: AtollError) -> dict[str, Any]:
+    """Return an error as it crosses the wire."""
+    return {
+        "code": error.code,
+        "message": error.message,
+        "details": {name: _plain(value) for name, value in error.details.items()},
+        "retryable": error.retryable,
+    }
+
+
+def unexpected_answer(error: Exception) -> Response:
+    """Report a bug of ours in the log, and return an answer that only tells where to look."""
+    error_id = secrets.token_hex(8)
+    _log.error("request.failed", extra={"error_id": error_id}, exc_info=error)
+    return error_answer(
+        InternalError(f"internal error {error_id}; the node's log tells more", error_id=error_id)
+    )
+
+
+async def _answer_error(connection: HTTPConnection, error: Exception) -> Response | None:
+    assert isinstance(error, AtollError)
+    connection.app.state.parts.counters.refusals.add(error.code)
+    if error.code == "internal":
+        return await _answer(connection, unexpected_answer(error))
+    return await _answer(connection, error_answer(error))
+
+
+async def _answer_invalid(connection: HTTPConnection, error: Exception) -> Response | None:
+    assert isinstance(error, RequestValidationError | WebSocketRequestValidationError)
+    faults = [_describe_fault(fault) for fault in error.errors()[:_MOST_FAULTS]]
+    invalid = InvalidRequest(f"the request is not valid: {'; '.join(faults)}", faults=faults)
+    return await _answer(connection, error_answer(invalid))
+
+
+async def _answer_unknown(connection: HTTPConnection, error: Exception) -> Response | None:
+    """Answer what no route takes."""
+    assert isinstance(error, HTTPException)
+    kind = _BY_STATUS.get(error.status_code, InvalidRequest)
+    shown = f"{connection.scope.get('method', 'WS')} {connection.url.path[:200]}"
+    problem = kind(f"{shown}: {error.detail}; /openapi.json lists what there is")
+    answer = error_answer(problem, error.status_code)
+    answer.headers.update(error.headers or {})
+    return await _answer(connection, answer)
+
+
+async def _answer(connection: HTTPConnection, answer: Response) -> Response | None:
+    if not isinstance(connection, WebSocket):
+        return answer
+    if connection.application_state is WebSocketState.CONNECTING:
+        await connection.send_denial_response(answer)
+    else:
+        await connection.close(_SOCKET_CODES + answer.status_code)
+    return None
+
+
+def _describe_fault(fault: dict[str, Any]) -> str:
+    place = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query", "path"))
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    return f"{place[:80]}: {message}" if place else message
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value)

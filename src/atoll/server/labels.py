@@ -1,0 +1,32 @@
+"""Labels that the node itself puts on sandboxes; callers do not see them, and may not set them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from atoll.errors import InvalidRequest
+
+# The label that clients which know only one label see.
+LABEL = "label"
+
+_OWN = "atoll/"
+PROGRAM = f"{_OWN}program"  # the execution of the sandbox's own program
+INTERACTIVE = f"{_OWN}interactive"  # that program is on a terminal
+ONE_SHOT = f"{_OWN}one-shot"  # the sandbox ends with that program
+
+
+def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return those that the node put there."""
+    return {name: value for name, value in labels.items() if name.startswith(_OWN)}
+
+
+def shown_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return those that callers put there."""
+    return {name: value for name, value in labels.items() if not name.startswith(_OWN)}
+
+
+def check_not_own(labels: dict[str, str]) -> dict[str, str]:
+    """Return labels that a caller chose; raise `InvalidRequest` if one is the node's."""
+    for name in own_labels(labels):
+        raise InvalidRequest(f"label {name[:80]!r} begins with {_OWN}, which is the node's own")
+    return labels

@@ -1,0 +1,170 @@
+"""The parts of a served node: what routes work with, and how it is put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import anyio
+import anyio.from_thread
+from anyio.abc import TaskGroup
+from fastapi import Depends, Path
+from starlette.requests import HTTPConnection
+
+from atoll.engines.catalog import make_engine
+from atoll.engines.contract import Engine
+from atoll.errors import InvalidRequest, NotFound
+from atoll.model.execution import ExecutionEvent
+from atoll.model.ids import ExecutionId, KernelId, SandboxId
+from atoll.model.sandbox import SandboxInfo
+from atoll.node.counters import Counters
+from atoll.node.execution import Execution
+from atoll.node.executions import Executions
+from atoll.node.hooks import Hooks
+from atoll.node.idempotency import Idempotency
+from atoll.node.kept_records import KeptRecords
+from atoll.node.node import Home, Node, NodeRules
+from atoll.node.records import Records
+from atoll.node.templates import Templates
+from atoll.server.counting import Counting
+from atoll.server.directory import hold_directory, read_node_id
+from atoll.server.programs import Programs
+from atoll.server.settings import Settings
+from atoll.server.traffic import Traffic
+
+_PAGE = 1000
+
+# A sandbox goes by its id or its name.
+SandboxKey = Annotated[str, Path(pattern="^[a-z0-9-]{1,40}$")]
+ExecutionKey = Annotated[ExecutionId, Path(pattern="^[a-z0-9]{26}$")]
+KernelKey = Annotated[KernelId, Path(pattern="^[a-z0-9]{26}$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the routes of one node work with."""
+
+    settings: Settings
+    node: Node
+    executions: Executions
+    programs: Programs
+    records: Records
+    idempotency: Idempotency
+    counters: Counters
+    traffic: Traffic
+
+    async def describe(self, key: str, owner: str) -> SandboxInfo:
+        """Return facts about a sandbox by its id, living or not, or a living one by its name; raises `NotFound`."""
+        try:
+            return self.node.find(key, owner).info
+        except NotFound:
+            return await self.node.describe(SandboxId(key), owner)
+
+    def timeout(self, asked: float | None) -> float | None:
+        """Return how long an execution may take; raises `InvalidRequest` for more than there may be."""
+        rules = self.settings.execution
+        most = rules.most_timeout_seconds
+        chosen = rules.timeout_seconds if asked is None else asked
+        if most is None or (chosen is not None and chosen <= most):
+            return chosen
+        if asked is None:
+            return most
+        raise InvalidRequest(f"timeout is {asked:g}; the most here is {most:g}", most=most)
+
+    async def find_running(self, execution_id: ExecutionId, owner: str) -> Execution:
+        """Return an execution of the caller's that has not ended; raises `NotFound`."""
+        await self.executions.describe(execution_id, owner)
+        return self.executions.find_running(execution_id)
+
+    def running_or_none(self, execution_id: ExecutionId) -> Execution | None:
+        """Return an execution unless it has ended."""
+        try:
+            return self.executions.find_running(execution_id)
+        except NotFound:
+            return None
+
+    async def cancel(self, execution_id: ExecutionId) -> None:
+        """End an execution; one that has ended is fine."""
+        running = self.running_or_none(execution_id)
+        if running is not None:
+            await running.cancel()
+
+    async def present(
+        self, execution_id: ExecutionId, start: int = 0
+    ) -> AsyncGenerator[ExecutionEvent, None]:
+        """Yield the events that there are, from number `start` on."""
+        while events := await self.executions.read(execution_id, start, _PAGE):
+            for event in events:
+                yield event
+            start = events[-1].seq + 1
+
+
+async def _parts_of(connection: HTTPConnection) -> Parts:
+    parts: Parts = connection.app.state.parts
+    return parts
+
+
+Here = Annotated[Parts, Depends(_parts_of)]
+
+
+@asynccontextmanager
+async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
+    """Put a node together from its settings, and look after it until this is left."""
+    async with AsyncExitStack() as stack:
+        stack.enter_context(hold_directory(settings.data))
+        records = await _open_records(settings, stack)
+        tasks = await stack.enter_async_context(_own_tasks())
+        tasks.start_soon(records.settle_forever)
+        counters = Counters()
+        home = Home(tasks, asyncio.get_running_loop().call_soon_threadsafe, anyio.from_thread.run)
+        hook = Counting(counters).tell
+        rules = NodeRules(settings.lifetimes.rules(), settings.quotas.rules())
+        node = Node(_make_engine(settings), records, home, rules=rules, hooks=[hook])
+        stack.push_async_callback(node.close)
+        executions = Executions(
+            settings.data / "executions",
+            records,
+            Hooks([hook], tasks, home.wake),
+            tasks,
+            log_bytes=settings.execution.log_bytes,
+        )
+        tasks.start_soon(node.run)
+        yield Parts(
+            settings=settings,
+            node=node,
+            executions=executions,
+            programs=Programs(node, executions, tasks),
+            records=records,
+            idempotency=Idempotency(records),
+            counters=counters,
+            traffic=Traffic(),
+        )
+
+
+def _make_engine(settings: Settings) -> Engine:
+    templates = Templates(settings.data)
+    return make_engine(
+        settings.node.engine, data_dir=settings.data, trees={"python": templates.python}
+    )
+
+
+async def _open_records(settings: Settings, stack: AsyncExitStack) -> KeptRecords:
+    url = settings.store.url
+    records = KeptRecords.at(
+        settings.data,
+        read_node_id(settings.data),
+        None if url is None else url.get_secret_value(),
+    )
+    await records.open()
+    stack.push_async_callback(records.close)
+    return records
+
+
+@asynccontextmanager
+async def _own_tasks() -> AsyncIterator[TaskGroup]:
+    async with anyio.create_task_group() as tasks:
+        yield tasks
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,1 @@
+"""Routes of the node's HTTP API, one file per noun."""

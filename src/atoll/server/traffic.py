@@ -1,0 +1,96 @@
+"""What goes through the node's door: requests are counted, and refused once the node is to end."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from atoll.errors import AtollError, Unavailable
+from atoll.server.errors import error_answer, unexpected_answer
+
+# Whoever looks after the node has to see it to the end.
+_ALWAYS_OPEN = {"/health", "/ready", "/metrics"}
+_log = logging.getLogger(__name__)
+
+
+class Traffic:
+    """The requests that are being answered."""
+
+    def __init__(self) -> None:
+        self.is_draining = False
+        self.running = 0
+        self.answered: dict[int, int] = {}  # how many by status
+        self.seconds = 0.0  # what all of them took together
+        self._changed = anyio.Event()
+
+    async def drain(self, most_seconds: float) -> bool:
+        """Let no more requests in; return whether those that run ended within this time."""
+        self.is_draining = True
+        with anyio.move_on_after(most_seconds):
+            while self.running:
+                self._changed = anyio.Event()
+                await self._changed.wait()
+        return not self.running
+
+    def begin(self) -> None:
+        self.running += 1
+
+    def end(self, status: int, seconds: float) -> None:
+        self.running -= 1
+        self.answered[status] = self.answered.get(status, 0) + 1
+        self.seconds += seconds
+        self._changed.set()
+
+
+class Gate:
+    """Lets requests through to an application; what it fails to catch becomes an answer here."""
+
+    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
+        self._app = app
+        self._traffic = traffic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket") or scope["path"] in _ALWAYS_OPEN:
+            await self._app(scope, receive, send)
+        elif self._traffic.is_draining:
+            await error_answer(Unavailable("this node is ending; try again in a moment"))(
+                scope, receive, send
+            )
+        else:
+            await self._count(scope, receive, send)
+
+    async def _count(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+        begun = time.monotonic()
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                status = message["status"]
+            elif message["type"] == "websocket.accept":
+                status = 101
+            await send(message)
+
+        self._traffic.begin()
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:  # noqa: BLE001 - the last one who can answer
+            if status:
+                # Too late to say so: an answer without its end shows the other side that it is broken.
+                _report_broken(scope, error)
+            else:
+                await unexpected_answer(error)(scope, receive, watch)
+        finally:
+            self._traffic.end(status, time.monotonic() - begun)
+
+
+def _report_broken(scope: Scope, error: Exception) -> None:
+    # Starlette wraps what a route raises after its answer has begun.
+    cause = error.__cause__ if isinstance(error.__cause__, AtollError) else error
+    if isinstance(cause, AtollError):
+        _log.info("answer.broken", extra={"path": scope["path"], "reason": cause.message})
+    else:
+        _log.error("answer.broken", extra={"path": scope["path"]}, exc_info=error)

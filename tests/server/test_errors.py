@@ -1,0 +1,142 @@
+"""Whatever is sent, the answer has one shape, is no fault of the node's, and tells nothing of its inside."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from atoll.client.http import HttpNode
+from atoll.errors import AtollError
+from atoll.server.errors import _STATUSES, error_answer, unexpected_answer
+from tests.campaigns import Campaign
+from tests.running_node import RunningNode
+
+PATHS = [
+    *("/sandboxes", "/sandboxes/{id}", "/sandboxes/{id}/pause", "/sandboxes/{id}/execute"),
+    *("/sandboxes/{id}/executions", "/sandboxes/{id}/files/{word}", "/sandboxes/{id}/archive"),
+    *("/sandboxes/{id}/stat", "/sandboxes/{id}/rename", "/sandboxes/{id}/make_dir"),
+    *("/sandboxes/{id}/kernels", "/sandboxes/{id}/kernels/{id}/restart", "/sandboxes/{id}/logs"),
+    *("/executions/{id}", "/executions/{id}/events", "/executions/{id}/stdin"),
+    *("/executions/{id}/signal", "/executions/{id}/resize", "/sandboxes/{id}/command-executions"),
+    *("/health", "/ready", "/metrics", "/openapi.json", "/nothing/{word}", "/{word}"),
+]
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"]
+WORDS = ["", ".", "..", "%2e%2e", "%00", "%ff", "a" * 300, "a" * 26, "-", "ü", "'", "%0d%0aX: y"]
+BODIES = [
+    *(b"", b"{", b"[]", b"null", b"1e999", b'"text"', b"\xff\xfe", b"{}", b"[" * 50_000),
+    *(b'{"template": 7}', b'{"command": {"a": 1}}', b'{"argv": [null]}', b'{"code": "\\ud800"}'),
+    *(b'{"signal": 1e30}', b'{"rows": -1}', b'{"files": {"\\u0000": ""}}', b'{"path": []}'),
+    b'{"limits": {"memory": "99999999999999999999g"}}',
+    b'{"env": {"a": "\\u0000"}}',
+]
+HEADERS = [
+    *("", "Content-Type: application/json", "Content-Type: multipart/form-data"),
+    *("Content-Type: multipart/form-data; boundary=x", "Idempotency-Key: a b"),
+    *("Last-Event-ID: nonsense", "Accept: text/event-stream", "Range: bytes=9-1"),
+    *("X-Forwarded-For: 1.2.3.4", "Idempotency-Key: \xff"),
+]
+QUERIES = [
+    *("", "?limit=-1", "?limit=x", "?cursor=x", "?cursor=nan_x", "?state=odd", "?label=x"),
+    *(
+        "?start=-5",
+        "?start=99999999999999999999",
+        "?follow=0",
+        "?mode=abc",
+        "?path=../x",
+        "?%ff=%ff",
+    ),
+]
+
+
+def exchange(node: RunningNode, request: bytes, *, whole: bool = True) -> tuple[int, bytes]:
+    """Send bytes, and return the status and the body of the answer."""
+    with node.connect() as connection:
+        connection.sendall(request)
+        if not whole:
+            connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while data := connection.recv(65536):
+            answer += data
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]) if head else 0, body
+
+
+def test_nothing_malformed_is_a_fault_of_the_node(node: RunningNode, campaign: Campaign) -> None:
+    chance = campaign.random
+    for _ in range(campaign.count(4000)):
+        word = chance.choice(WORDS)
+        path = chance.choice(PATHS).replace("{id}", word or "a" * 26).replace("{word}", word)
+        body = chance.choice(BODIES)
+        lines = [
+            f"{chance.choice(METHODS)} {path}{chance.choice(QUERIES)} HTTP/1.1",
+            "Host: node",
+            "Connection: close",
+            f"Content-Length: {len(body)}",
+            *filter(None, chance.sample(HEADERS, 2)),
+        ]
+        request = "\r\n".join(lines).encode("utf-8", "replace") + b"\r\n\r\n" + body
+        status, answer = exchange(node, request)
+        assert 200 <= status < 500, (request[:500], answer[:500])
+        assert b"Traceback" not in answer
+    assert node.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    "request_bytes", [b"", b"\r\n\r\n", b"\x00" * 100, b"GET\r\n\r\n", b"x" * 100_000]
+)
+def test_what_is_no_request_does_not_harm(node: RunningNode, request_bytes: bytes) -> None:
+    status, _ = exchange(node, request_bytes, whole=False)
+    assert status in (0, 400)
+    assert exchange(node, b"GET /health HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "not_found"),
+        ("BREW", "/sandboxes", 405, "invalid_request"),
+        ("GET", "/sandboxes/NOT-A-KEY", 400, "invalid_request"),
+        ("GET", f"/sandboxes/{'a' * 26}", 404, "not_found"),
+        ("GET", "/executions/short", 400, "invalid_request"),
+        ("GET", "/sandboxes?limit=0", 400, "invalid_request"),
+        ("GET", "/sandboxes?cursor=odd", 400, "invalid_request"),
+    ],
+)
+def test_every_error_has_the_same_shape(
+    node: RunningNode, method: str, path: str, status: int, code: str
+) -> None:
+    request = f"{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
+    found, body = exchange(node, request.encode())
+    error = json.loads(body)["error"]
+    assert (found, error["code"]) == (status, code)
+    assert set(error) == {"code", "message", "details", "retryable"}
+    assert error["message"] and error["retryable"] is False
+
+
+def test_every_error_of_the_tree_has_a_status() -> None:
+    assert {kind.code for kind in AtollError.__subclasses__()} - {"error"} <= set(_STATUSES)
+
+
+def test_what_may_be_tried_again_says_when() -> None:
+    for kind in AtollError.__subclasses__():
+        answer = error_answer(kind("message"))
+        assert ("retry-after" in answer.headers) is kind.retryable
+
+
+def test_a_bug_is_told_by_an_id_only(caplog: pytest.LogCaptureFixture) -> None:
+    answer = unexpected_answer(RuntimeError("a secret"))
+    error: dict[str, Any] = json.loads(bytes(answer.body))["error"]
+    assert (answer.status_code, error["code"]) == (500, "internal")
+    assert "secret" not in bytes(answer.body).decode()
+    (record,) = caplog.records
+    assert record.error_id == error["details"]["error_id"]  # type: ignore[attr-defined]
+    assert record.exc_info is not None
+
+
+async def test_a_clients_error_is_that_of_the_node(client: HttpNode) -> None:
+    with pytest.raises(AtollError) as caught:
+        await client.call("GET", f"/sandboxes/{'b' * 26}")
+    assert (caught.value.code, caught.value.details) == ("not_found", {"sandbox": "b" * 26})
