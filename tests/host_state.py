@@ -137,6 +137,11 @@ def _state_of(pid: int) -> str:
         return ""
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process is there and not just waiting to be reaped."""
+    return _state_of(pid) not in ("", "Z")
+
+
 def name_of(pid: int) -> str:
     """Return a process's name, or nothing if it is gone."""
     try:

@@ -44,6 +44,19 @@ class Builds:
         subprocess.run([compiler, *flags, source, "-o", str(target / "init")], check=True)
         return target
 
+    def make_hijacked_copier(self, *without: str) -> Path:
+        """Return a copier that obeys its stream, see `attacks/evil_trees.c`; `without` names walls left out."""
+        target = self._folder / "-".join(("copier", *without))
+        if not target.exists():
+            (self._folder / "wire.h").write_text(wire.c_header())
+            native = Path(build.__file__).parent
+            sources = [native / "copier.c", native / "walls.c", ATTACKS / "evil_trees.c"]
+            macro = f"-DATOLL_WITHOUT={'|'.join(without) or 0}"
+            flags = (*build.COPIER_FLAGS, macro, f"-I{self._folder}", f"-I{native}")
+            compiler = build.find_compiler()
+            subprocess.run([compiler, *flags, *map(str, sources), "-o", str(target)], check=True)
+        return target
+
     @property
     def failing(self) -> Path:
         """Programs in which each step can be made to fail or be left out."""

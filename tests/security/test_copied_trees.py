@@ -82,6 +82,21 @@ async def test_a_closed_tree_is_copied_as_far_as_it_is_open(guest: Guest, tmp_pa
     assert set(report.skipped_paths) == {"tree/a", "tree/b", "tree/c"}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root copies what is closed to others")
+async def test_root_copies_trees_that_belong_to_others(guest: Guest, tmp_path: Path) -> None:
+    """The copier gives up its other privileges, but not this."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "closed").mkdir(parents=True)
+    (source / "closed/file").write_text("theirs")
+    target.mkdir()
+    for path in (source / "closed/file", source / "closed", source, target):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+        os.chown(path, 65534, 65534)
+    await guest.files.upload(source, "theirs")
+    await guest.files.download("theirs", target)
+    assert (target / "closed/file").read_text() == "theirs"
+
+
 # --- trees that change meanwhile ------------------------------------------------------------------
 
 

@@ -146,7 +146,10 @@ def failing_request(step: Step, *arguments: Any, **options: Any) -> wire.SpawnRe
 
 
 @pytest.mark.parametrize(
-    "step", [Step.KERNEL_FORK, Step.SUPERVISOR], ids=lambda step: step.name.lower()
+    "step",
+    # The last two when the kernel is there already.
+    [Step.KERNEL_FORK, Step.DESCRIPTORS, Step.EXEC_INIT],
+    ids=lambda step: step.name.lower(),
 )
 async def test_a_failed_step_stops_a_sandbox_with_a_kernel(
     step: Step, guest: Guest, testing_builds: Builds, data_dir: Path, trees: Trees

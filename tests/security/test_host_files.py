@@ -16,6 +16,7 @@ import pytest
 
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
 from atoll.errors import InvalidRequest
+from atoll.model.process import Command
 from atoll.model.sandbox import Mount, SandboxSpec
 from atoll.node.commands import Commands
 from tests.security.forbidden_calls import HANDLES, MOUNTING
@@ -109,7 +110,9 @@ async def test_a_second_root_cannot_be_entered(probe: Guest) -> None:
 
 
 async def test_processes_of_the_engine_open_no_door(probe: Guest) -> None:
-    await probe.files.list()  # so that there is a file server, too
+    # So that there is a file server and, for the first kernel, too, a supervisor.
+    await probe.files.list()
+    await probe.sandbox.start(Command(("sleep", "1000")))
     found = await probe.attack("look_at_processes")
     ours = {
         facts["name"]: facts

@@ -55,7 +55,7 @@ _DEAF = {
         "while True: time.sleep(1000)"
     ),
     "stopped": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nwhile True: pass",
-    "supervisor stopped": "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nwhile True: pass",
+    "parent stopped": "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nwhile True: pass",
 }
 _SHARE_KEPT = 0.99
 _LIMIT_SECONDS = 0.2

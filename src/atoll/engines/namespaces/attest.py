@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from atoll.engines.namespaces.wire import (
@@ -231,10 +232,15 @@ def _namespace_differences(found: Mapping[str, str], host: Host) -> Iterator[str
 
 
 def _limit_differences(text: str, wanted: Mapping[str, int]) -> Iterator[str]:
-    found = {line[:26].strip(): line[26:].split() for line in text.splitlines()}
+    found = _parse_limits(text)
     for name, value in wanted.items():
         if found.get(name, [])[:2] != [str(value)] * 2:
             yield f"limit {name!r} is {found.get(name)}, not {value}"
+
+
+@lru_cache(maxsize=16)  # it reads the same for all sandboxes with the same limits
+def _parse_limits(text: str) -> Mapping[str, list[str]]:
+    return {line[:26].strip(): line[26:].split() for line in text.splitlines()}
 
 
 def _cgroup_differences(text: str, wanted: Mapping[str, str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Expected, Place, attest_process
 from atoll.engines.namespaces.cgroups import SandboxCgroup
-from atoll.engines.namespaces.process import Plumbing, open_kernel_plumbing
+from atoll.engines.namespaces.plumbing import Plumbing, open_kernel_plumbing
 from atoll.engines.namespaces.wire import VERSION, InitHello, SpawnFlag, SpawnRequest
 from atoll.engines.namespaces.zygotes import Jail, ZygoteEnded
 from atoll.errors import Unavailable
@@ -219,10 +219,15 @@ def raise_oom_score(pid: int) -> None:
     _write(f"/proc/{pid}/oom_score_adj", _OOM_SCORE)
 
 
-def kill_and_wait(pidfd: int) -> None:
-    """Kill a sandbox's init, and with it all its processes; return when they are gone."""
+def kill(pidfd: int) -> None:
+    """Kill a sandbox's init, and with it all its processes."""
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def kill_and_wait(pidfd: int) -> None:
+    """Kill a sandbox's init, and with it all its processes; return when they are gone."""
+    kill(pidfd)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     if not poll.poll(_SECONDS * 1000):

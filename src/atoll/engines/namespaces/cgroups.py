@@ -15,13 +15,17 @@ from pathlib import Path
 from typing import Protocol
 
 from atoll.engines.namespaces.claims import Claims, remove_unclaimed
+from atoll.engines.namespaces.spares import Spares
 from atoll.errors import Unavailable
 from atoll.model.limits import ResolvedLimits
 
 NEEDED = ("memory", "pids", "cpu")
 _PERIOD_US = 100_000
+_MOST_TEXT = 65536
 _ASIDE = "atoll-owner"
 _REMOVE_SECONDS = 5.0
+# What the kernel still counts for a cgroup whose processes have just ended; a new sandbox does not notice it.
+_MOST_REMAINS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +220,7 @@ class V1Tree:
         self._directories = {controller: layout.v1[controller] / name for controller in wanted}
         self.controllers = frozenset(wanted)
         self._claims = Claims()
+        self._spares = Spares([str(directory) for directory in self.directories])
 
     def make_directories(self) -> None:
         """Make the engine's own directories."""
@@ -240,12 +245,12 @@ class V1Tree:
 
     def plan(self, name: str, limits: ResolvedLimits) -> V1Cgroup:
         """Return the cgroup of a sandbox, yet to be made."""
-        return V1Cgroup(
-            {each: f"{path}/{name}" for each, path in self._directories.items()}, limits
-        )
+        directories = {each: f"{path}/{name}" for each, path in self._directories.items()}
+        return V1Cgroup(name, directories, limits, self._spares)
 
     def remove(self) -> None:
         """Remove the engine's directories."""
+        self._spares.remove()
         self._claims.release()
         _remove_all(self.directories)
 
@@ -255,19 +260,25 @@ class V1Cgroup:
 
     cloned_into = False
 
-    def __init__(self, directories: Mapping[str, str], limits: ResolvedLimits) -> None:
+    def __init__(
+        self, name: str, directories: Mapping[str, str], limits: ResolvedLimits, spares: Spares
+    ) -> None:
+        self._name = name
         self._directories = directories
         self._distinct = tuple(dict.fromkeys(directories.values()))
         self._limits = limits
+        self._spares = spares
         self._made = False
+        self._was_frozen = False
 
     def make(self) -> None:
         """Make it with its limits."""
         if self._made:
             return
         try:
-            for directory in self._distinct:
-                os.mkdir(directory)
+            if not self._spares.take(self._name, self._limits):
+                for directory in self._distinct:
+                    os.mkdir(directory)
             for controller, settings in _v1_settings(self._limits).items():
                 _write_settings(self._directories[controller], settings)
         except OSError as error:
@@ -283,9 +294,7 @@ class V1Cgroup:
     @property
     def paths(self) -> Mapping[str, str]:
         """Controllers and the name of the directory each process has to be in."""
-        return {
-            controller: path.rpartition("/")[2] for controller, path in self._directories.items()
-        }
+        return dict.fromkeys(self._directories, self._name)
 
     def open_entries(self) -> tuple[int, ...]:
         """Return the task lists, to which a process writes itself."""
@@ -305,12 +314,15 @@ class V1Cgroup:
 
     def freeze(self, frozen: bool) -> None:
         """Stop all processes, or let them go on."""
+        self._was_frozen = True
         state = Path(self._directories["freezer"], "freezer.state")
         state.write_text("FROZEN" if frozen else "THAWED")
         _wait_for(state, "FROZEN" if frozen else "THAWED")
 
     def remove(self) -> None:
-        """Remove it; its processes have ended."""
+        """Remove it, or keep it for another sandbox; its processes have ended."""
+        if self._made and self._is_as_new() and self._spares.keep(self._name, self._limits):
+            return
         memory = self._directories["memory"]
         # Page cache that is left would keep the memory cgroup alive, out of sight. Emptying takes the kernel longer
         # than making a sandbox, so it is done only if there is something.
@@ -318,6 +330,16 @@ class V1Cgroup:
             with suppress(OSError):
                 _write(f"{memory}/memory.force_empty", "0")
         _remove_all(self._distinct)
+
+    def _is_as_new(self) -> bool:
+        """Whether another sandbox would find no trace: no process, no event, hardly any memory."""
+        memory, pids = self._directories["memory"], self._directories["pids"]
+        return (
+            not self._was_frozen
+            and self.events() == Events()
+            and _read(f"{pids}/pids.current").strip() == "0"
+            and int(_read(f"{memory}/memory.usage_in_bytes") or _MOST_REMAINS + 1) <= _MOST_REMAINS
+        )
 
 
 def _v1_settings(limits: ResolvedLimits) -> dict[str, dict[str, str]]:
@@ -523,11 +545,12 @@ def _quota(limits: ResolvedLimits) -> int:
 
 def _write_settings(directory: str | Path, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
-        # A question mark: not every kernel accounts for swap.
-        path = f"{directory}/{name.lstrip('?')}"
-        if name.startswith("?") and not os.path.exists(path):
-            continue
-        _write(path, value)
+        try:
+            _write(f"{directory}/{name.lstrip('?')}", value)
+        except FileNotFoundError:
+            # A question mark: not every kernel accounts for swap.
+            if not name.startswith("?"):
+                raise
 
 
 def _write(path: str | Path, value: str) -> None:
@@ -548,13 +571,20 @@ def _read_words(path: Path) -> set[str]:
         return set()
 
 
-def _read_keyed(path: str | Path) -> dict[str, int]:
+def _read(path: str | Path) -> str:
+    """Return one of the kernel's short files; nothing if it cannot be read."""
     try:
-        with open(path) as file:
-            lines = file.read().splitlines()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return {}
-    pairs = (line.split() for line in lines)
+        return ""
+    try:
+        return os.read(fd, _MOST_TEXT).decode()
+    finally:
+        os.close(fd)
+
+
+def _read_keyed(path: str | Path) -> dict[str, int]:
+    pairs = (line.split() for line in _read(path).splitlines())
     return {key: int(value) for key, value in pairs if value.isdigit()}
 
 

@@ -18,9 +18,10 @@ _MOST_FDS = 20
 _F_ADD_SEALS, _ALL_SEALS = 1033, 0xF
 
 
-def socket_pair() -> tuple[socket.socket, socket.socket]:
+def socket_pair(*, blocking: bool = True) -> tuple[socket.socket, socket.socket]:
     """Return two connected message sockets, not inherited by other programs."""
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    kind = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC
+    return socket.socketpair(socket.AF_UNIX, kind if blocking else kind | socket.SOCK_NONBLOCK)
 
 
 def send(

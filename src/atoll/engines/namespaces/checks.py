@@ -12,8 +12,9 @@ from pathlib import Path
 from atoll.engines.contract import Check
 from atoll.engines.namespaces import cgroups, mounts
 from atoll.engines.namespaces.boot import boot, spawn_request
+from atoll.engines.namespaces.keeper import OwnedKeeper
 from atoll.engines.namespaces.seccomp import filter_for
-from atoll.engines.namespaces.zygotes import Keeper, ZygoteAge
+from atoll.engines.namespaces.zygotes import ZygoteAge
 from atoll.errors import AtollError, Unavailable
 from atoll.model.sandbox import SandboxSpec
 
@@ -98,7 +99,7 @@ def _try_sandbox(binaries: Path) -> None:
     spec, host_id = SandboxSpec(), 0 if rootless else _TRIAL_ID
     template = mounts.base_template(binaries / "init")
     with ExitStack() as undo:
-        keeper = Keeper(binaries / "keeper", rootless=rootless)
+        keeper = OwnedKeeper(binaries / "keeper", rootless=rootless)
         undo.callback(keeper.close)
         jail = keeper.make_jail(template, host_id, age=ZygoteAge())
         undo.callback(jail.close)

@@ -37,12 +37,13 @@ from atoll.engines.namespaces.cgroups import CgroupTree, SandboxCgroup
 from atoll.engines.namespaces.claims import PREFIX
 from atoll.engines.namespaces.drains import Drains
 from atoll.engines.namespaces.idmap import HostIds
-from atoll.engines.namespaces.process import Plumbing, open_kernel_plumbing
+from atoll.engines.namespaces.keeper import OwnedKeeper
+from atoll.engines.namespaces.plumbing import Plumbing, open_kernel_plumbing
 from atoll.engines.namespaces.refusals import our_errors
 from atoll.engines.namespaces.sandbox import NamespaceSandbox
 from atoll.engines.namespaces.watchdog import Watchdog
 from atoll.engines.namespaces.wire import MAX_MOUNTS, MAX_TARGET, SpawnFlag
-from atoll.engines.namespaces.zygotes import Jail, Keeper, ZygoteAge
+from atoll.engines.namespaces.zygotes import Jail, ZygoteAge
 from atoll.errors import Conflict, InvalidRequest, Unavailable, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.limits import LimitsInfo, ResolvedLimits
@@ -73,7 +74,7 @@ class NamespaceSettings:
 class _Parts:
     """What an open engine holds."""
 
-    keeper: Keeper
+    keeper: OwnedKeeper
     host: Host
     zygote_id: int
     drains: Drains
@@ -167,7 +168,7 @@ class NamespaceEngine:
             tree = _find_tree()
             if tree is not None:
                 undo.callback(tree.remove)
-            keeper = Keeper(settings.binaries / "keeper", rootless=self._rootless)
+            keeper = OwnedKeeper(settings.binaries / "keeper", rootless=self._rootless)
             undo.callback(keeper.close)
             tree = _open_tree(tree, keeper)
             zygote_id = 0 if ids is None else ids.take()
@@ -373,7 +374,7 @@ def _find_tree() -> CgroupTree | None:
         return None  # limits then say what enforces them instead, and the doctor says why
 
 
-def _open_tree(tree: CgroupTree | None, keeper: Keeper) -> CgroupTree | None:
+def _open_tree(tree: CgroupTree | None, keeper: OwnedKeeper) -> CgroupTree | None:
     if tree is None:
         return None
     # Before they exist: whenever this process is killed, somebody knows of them.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import select
@@ -13,75 +12,34 @@ import struct
 import termios
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Protocol
 
 import anyio
 import anyio.lowlevel
 
 from atoll.engines.namespaces import channel
+from atoll.engines.namespaces.failed_starts import explain_failed_start
+from atoll.engines.namespaces.outputs import Outputs
+from atoll.engines.namespaces.plumbing import Plumbing, wake_waiting
 from atoll.engines.namespaces.wire import (
-    RunFlag,
-    RunHeader,
-    StartStage,
     SupervisorEvent,
     SupervisorOp,
     SupervisorReport,
     SupervisorRequest,
 )
-from atoll.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable
+from atoll.errors import Conflict, InvalidRequest
 from atoll.model.ids import ProcessId, new_process_id
-from atoll.model.process import Command, EndReason, Output, ProcessEnd, Stream, TerminalSize
+from atoll.model.process import Command, EndReason, Output, ProcessEnd, TerminalSize
 
 # How long output is still read after the end of a process while something it left behind keeps it open.
 _LINGER_SECONDS = 0.2
-_CHUNK = 65536
-# More than a pipe holds.
-_LAST_CHUNKS = 32
 _KILL_SECONDS = 5.0
 _WAKE_SECONDS = 0.25
 _MOMENT = 0.0005
 _FAILURE = struct.Struct("2i")
 _END_OF_INPUT = b"\x04"
-
-
-@dataclass(slots=True)
-class Plumbing:
-    """The host's ends of what connects it with one process."""
-
-    control: socket.socket
-    failures: int | None = None  # ends when the program runs
-    stdin: int | None = None
-    outputs: dict[int, Stream] = field(default_factory=dict)
-    channel: socket.socket | None = None
-
-    def close(self) -> None:
-        """Close everything."""
-        self.control.close()
-        if self.channel is not None:
-            wake_waiting(self.channel)
-            self.channel.close()
-        self.close_failures()
-        if self.stdin is not None:
-            os.close(self.stdin)
-            self.stdin = None
-        channel.close_all(list(self.outputs))
-        self.outputs.clear()
-
-    def close_failures(self) -> None:
-        """Stop waiting for word of a failed start."""
-        if self.failures is not None:
-            wake_waiting(self.failures)
-            os.close(self.failures)
-            self.failures = None
-
-
-def wake_waiting(descriptor: socket.socket | int) -> None:
-    """Wake the tasks of this thread that wait for a descriptor which is about to close."""
-    with suppress(anyio.NoEventLoopError):  # then there are none
-        anyio.notify_closing(descriptor)
 
 
 class Owner(Protocol):
@@ -115,6 +73,7 @@ class NamespaceProcess:
         self._command = command
         self._id = new_process_id()
         self._plumbing = plumbing
+        self._outputs = Outputs(plumbing.outputs)
         self._owner = owner
         self._pid = 0
         self._end: ProcessEnd | None = None
@@ -130,8 +89,9 @@ class NamespaceProcess:
         self._early_output: list[Output] = []
         self._activity: select.epoll | None = None
         self._guard = threading.RLock()
+        self._reports = select.poll()
+        self._reports.register(plumbing.control, select.POLLIN)
         self._users = 0
-        self._started = time.monotonic()
 
     @property
     def id(self) -> ProcessId:
@@ -156,17 +116,7 @@ class NamespaceProcess:
 
     def take_output(self) -> Sequence[Output]:
         """Return what was printed and not read yet."""
-        taken: list[Output] = []
-        for fd in list(self._plumbing.outputs):
-            for _ in range(_LAST_CHUNKS):
-                data = self._read_chunk(fd)
-                if data == b"":
-                    self._forget(fd)
-                elif data:
-                    taken.append(self._output(fd, data))
-                if not data or len(data) < _CHUNK:
-                    break  # all that was there
-        return taken
+        return self._outputs.take()
 
     @property
     def activity(self) -> int:
@@ -187,17 +137,15 @@ class NamespaceProcess:
         """A descriptor that is readable when the process has ended."""
         return self._plumbing.control.fileno()
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self) -> AbstractContextManager[None]:
         """Keep the descriptors open while a thread or another event loop uses them."""
+        return _Hold(self._enter, self._leave)
+
+    def _enter(self) -> None:
         with self._guard:
             if self._closed:
                 raise Conflict("this kernel has ended; open another")
             self._users += 1
-        try:
-            yield
-        finally:
-            self._leave()
 
     def _leave(self) -> None:
         with self._guard:
@@ -243,24 +191,8 @@ class NamespaceProcess:
         raise anyio.ClosedResourceError
 
     def _start_failed(self, stage: int, number: int) -> None:
-        reason = os.strerror(number)
-        program = self._command.argv[0]
-        if stage == StartStage.EXEC:
-            missing = number in (errno.ENOENT, errno.ENOTDIR)
-            self._end = ProcessEnd(127 if missing else 126, None, EndReason.EXITED)
-            text = f"{program}: {'not found' if missing else reason}\n"
-            stream: Stream = "stdout" if self._command.terminal else "stderr"
-            self._early_output.append(Output(stream, text.encode("utf-8", "surrogateescape"), 0.0))
-            return
-        if stage == StartStage.DIRECTORY:
-            raise InvalidRequest(
-                f"working directory {self._command.cwd[:200]!r} cannot be entered: {reason}; make it first"
-            )
-        if number in (errno.EAGAIN, errno.ENOMEM):
-            raise LimitExceeded(
-                "the sandbox has no room for another process; end some, or create it with higher limits"
-            )
-        raise Unavailable(f"{program} could not be started: {reason}")
+        self._end, message = explain_failed_start(self._command, stage, number)
+        self._early_output.append(message)
 
     def _take_terminal(self, fds: list[int]) -> None:
         if self._command.terminal is None:
@@ -285,21 +217,18 @@ class NamespaceProcess:
                 if deadline is None and self._collect_end() is not None:
                     deadline = time.monotonic() + _LINGER_SECONDS
                 for fd in await self._readable(watched, deadline):
-                    data = self._read_chunk(fd)
+                    data = self._outputs.read_chunk(fd)
                     if data:
-                        yield self._output(fd, data)
+                        yield self._outputs.output(fd, data)
                     elif data is not None:
                         watched.unregister(fd)
-                        self._forget(fd)
+                        self._outputs.forget(fd)
                 if deadline is not None and time.monotonic() > deadline:
                     break
         # What was written before the end is never lost to a slow reader.
         for fd in list(self._plumbing.outputs):
-            for _ in range(_LAST_CHUNKS):
-                data = None if self._closed else self._read_chunk(fd)
-                if not data:
-                    break
-                yield self._output(fd, data)
+            for output in () if self._closed else self._outputs.read_rest(fd):
+                yield output
 
     async def _readable(self, watched: select.epoll, deadline: float | None) -> list[int]:
         """Return outputs that can be read; none if the process ended or the deadline passed."""
@@ -324,25 +253,6 @@ class NamespaceProcess:
             if deadline is None and not self._closed:
                 watched.unregister(control)
         return [fd for fd, _events in watched.poll(0) if fd in self._plumbing.outputs]
-
-    def _output(self, fd: int, data: bytes) -> Output:
-        return Output(self._plumbing.outputs[fd], data, time.monotonic() - self._started)
-
-    def _forget(self, fd: int) -> None:
-        del self._plumbing.outputs[fd]
-        os.close(fd)
-
-    def _read_chunk(self, fd: int) -> bytes | None:
-        """Return bytes, b'' at the end, None if there are none at present."""
-        try:
-            return os.read(fd, _CHUNK)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            # The last process has let go of a terminal.
-            if error.errno == errno.EIO:
-                return b""
-            raise
 
     async def write(self, data: bytes) -> None:
         """Send bytes to standard input, or to the terminal."""
@@ -405,7 +315,7 @@ class NamespaceProcess:
             return self._collect_end_alone()
 
     def _collect_end_alone(self) -> ProcessEnd | None:
-        while not self._supervisor_gone and not self._closed:
+        while not self._supervisor_gone and not self._closed and self._reports.poll(0):
             try:
                 report = channel.receive_only(self._plumbing.control, SupervisorReport)
             except BlockingIOError:
@@ -546,95 +456,21 @@ class NamespaceProcess:
         self._owner.released(self, leftover)
 
 
+class _Hold:
+    # By hand, because every cell has one, and a generator would cost as much as all else in it.
+
+    def __init__(self, enter: Callable[[], None], leave: Callable[[], None]) -> None:
+        self._enter = enter
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        self._enter()
+
+    def __exit__(self, *_error: object) -> None:
+        self._leave()
+
+
 KERNEL = Command(("kernel",))
-
-
-def payload(command: Command, directory: str) -> bytes:
-    """Return the command as the supervisor reads it."""
-    variables = [f"{name}={value}" for name, value in command.env.items()]
-    strings = [directory, *command.argv, *variables]
-    text = b"".join(each.encode("utf-8", "surrogateescape") + b"\0" for each in strings)
-    size = command.terminal or TerminalSize()
-    header = RunHeader(
-        flags=RunFlag.TERMINAL if command.terminal else 0,
-        arguments=len(command.argv),
-        variables=len(variables),
-        rows=size.rows,
-        columns=size.columns,
-        text_bytes=len(text),
-    )
-    return bytes(header) + text
-
-
-def open_plumbing(command: Command) -> tuple[Plumbing, socket.socket, list[int]]:
-    """Return the host's ends, the supervisor's control socket, and where the process tells of a failed
-    start and has its standard streams."""
-    control, theirs = channel.socket_pair()
-    plumbing = Plumbing(control)
-    given: list[int] = []
-    try:
-        control.setblocking(False)
-        plumbing.failures, failures = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        given.append(failures)
-        if command.terminal is None:
-            _open_streams(command, plumbing, given)
-    except BaseException:
-        plumbing.close()
-        theirs.close()
-        channel.close_all(given)
-        raise
-    return plumbing, theirs, given
-
-
-def _open_streams(command: Command, plumbing: Plumbing, given: list[int]) -> None:
-    read_end, write_end = _open_pipe()
-    given.append(read_end)
-    if command.stdin:
-        os.set_blocking(write_end, False)
-        plumbing.stdin = write_end
-    else:
-        os.close(write_end)
-    _open_outputs(plumbing, given)
-
-
-def _open_outputs(plumbing: Plumbing, given: list[int]) -> None:
-    """Give the plumbing two outputs, and the process's ends to `given`."""
-    streams: tuple[Stream, ...] = ("stdout", "stderr")
-    for stream in streams:
-        read_end, write_end = _open_pipe()
-        os.set_blocking(read_end, False)
-        plumbing.outputs[read_end] = stream
-        given.append(write_end)
-
-
-def _open_pipe() -> tuple[int, int]:
-    """Return a pipe that programs can open again by name, as /dev/stdout."""
-    ends = os.pipe2(os.O_CLOEXEC)
-    # It belongs to the host's user, whom the sandbox's is not. Its name leads only through its own processes.
-    os.fchmod(ends[0], 0o666)
-    return ends
-
-
-def open_kernel_plumbing() -> tuple[Plumbing, list[int]]:
-    """Return the host's ends for a kernel, and the descriptors that go to the zygote, for the caller to close."""
-    control, supervisor = channel.socket_pair()
-    plumbing = Plumbing(control)
-    given = [supervisor.detach()]
-    try:
-        control.setblocking(False)
-        plumbing.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        given.append(theirs.detach())
-        # From its first word on, so that the machine vouches for who says it.
-        plumbing.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        stdin, nobody = _open_pipe()
-        os.close(nobody)
-        given.append(stdin)
-        _open_outputs(plumbing, given)
-    except BaseException:
-        plumbing.close()
-        channel.close_all(given)
-        raise
-    return plumbing, given
 
 
 def set_terminal_size(fd: int, size: TerminalSize) -> None:

@@ -21,16 +21,11 @@ import anyio.to_thread
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Place
-from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill_and_wait
+from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill, kill_and_wait
 from atoll.engines.namespaces.cgroups import Events, SandboxCgroup
 from atoll.engines.namespaces.drains import Drains
-from atoll.engines.namespaces.process import (
-    KERNEL,
-    NamespaceProcess,
-    Plumbing,
-    open_plumbing,
-    payload,
-)
+from atoll.engines.namespaces.plumbing import Plumbing, open_plumbing, payload
+from atoll.engines.namespaces.process import KERNEL, NamespaceProcess
 from atoll.engines.namespaces.refusals import our_errors
 from atoll.engines.namespaces.wire import (
     InitOp,
@@ -315,8 +310,10 @@ class NamespaceSandbox:
                 return False
             self._is_used_at_home, self._state = True, SandboxState.DESTROYED
         with our_errors():
-            kill_and_wait(self._pidfd)
+            kill(self._pidfd)
+            # While they die: nobody here waits for anything of theirs.
             self._release()
+            kill_and_wait(self._pidfd)
             self._remove()
         return True
 
@@ -334,8 +331,7 @@ class NamespaceSandbox:
             self._gone.set()
 
     async def _kill(self, paused: bool) -> None:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        kill(self._pidfd)
         if paused and self._cgroup is not None:
             # A frozen process of the older cgroups does not even die.
             await anyio.to_thread.run_sync(self._cgroup.freeze, False)
@@ -370,8 +366,9 @@ class NamespaceSandbox:
 
     def kill_everything(self) -> None:
         """Kill every process of the sandbox but its init."""
-        with suppress(OSError, Conflict):
-            self._ask_init(InitOp.KILL_ALL, [])
+        if self._state is not SandboxState.DESTROYED:
+            with suppress(OSError, Conflict):
+                self._ask_init(InitOp.KILL_ALL, [])
 
     def wake_supervisors(self) -> None:
         """Let supervisors that somebody inside has stopped go on."""

@@ -21,6 +21,9 @@ MAX_TARGET = 256
 MAX_PATH = 4096
 MAX_DEPTH = 256  # of a copied tree
 MAX_SKIPPED = 100
+MAX_KEPT_NAME = 96
+MAX_KEPT_NOTE = 64
+MAX_KEPT_FDS = 8
 MAX_SKIPPED_BYTES = 65536
 # What the filter answers to the probe call, an errno that no kernel has.
 PROBE_ERRNO = 1066
@@ -104,6 +107,11 @@ class KeeperOp(IntEnum):
     JAIL = 1  # fds: plan, socket to the reaper
     MOUNT = 2  # answers a detached mount; fds: the user namespace to map ids for, if any
     SWEEP = 3  # remove the cgroup directories below `path` at the end
+    # Only one that lasts. The first two are not answered.
+    KEEP = 4  # fds: whatever is to be kept under that name, in place of what is
+    FORGET = 5  # a name, or all that begin with one that ends in /
+    RECALL = 6  # answers all that is kept, one message each, then one with this op
+    END = 7  # end every jail and itself
 
 
 class JailOp(IntEnum):
@@ -244,6 +252,29 @@ class KeeperRequest(ctypes.Structure):
         ("writable", c_uint32),
         ("unused", c_uint32),
         ("path", c_char * MAX_PATH),
+    ]
+
+
+class KeeperHello(ctypes.Structure):
+    """The first message of a keeper that lasts, to whoever connects."""
+
+    _fields_ = [
+        ("version", c_uint32),
+        ("step", c_int32),
+        ("error", c_int32),  # EBUSY: somebody else is connected
+        ("pid", c_int32),
+        ("most_descriptors", c_uint32),
+    ]
+
+
+class KeptEntry(ctypes.Structure):
+    """Host to keeper and back: descriptors under a name of the form `group/rest`, and a note."""
+
+    _fields_ = [
+        ("op", c_uint32),
+        ("fds", c_uint32),  # how many were given; fewer arrive where there was no room
+        ("name", c_char * MAX_KEPT_NAME),
+        ("note", c_char * MAX_KEPT_NOTE),
     ]
 
 
@@ -448,12 +479,12 @@ _ENUMS = (
     SupervisorEvent, StartStage, FilesOp, FilesFlag, TreeKind, TreeLimit,
 )  # fmt: skip
 _STRUCTS: tuple[type[ctypes.Structure], ...] = (
-    KeeperRequest, PlanEntry, StepReply, JailMessage, MountTarget, SpawnRequest, InitHello,
+    KeeperRequest, KeeperHello, KeptEntry, PlanEntry, StepReply, JailMessage, MountTarget, SpawnRequest, InitHello,
     InitRequest, RunHeader, SupervisorRequest, SupervisorReport, FilesRequest, FilesReply,
     FilesEntry, FilesContent, TreeRecord, TreeBounds, TreeReport, TreeWork,
 )  # fmt: skip
 _CONSTANTS = ("VERSION", "MAX_MOUNTS", "MAX_CGROUP_FDS", "KERNEL_FDS", "KERNEL_FAILED", "MAX_TEXT", "MAX_TARGET", "MAX_PATH",
-              "MAX_DEPTH", "MAX_SKIPPED", "MAX_SKIPPED_BYTES",
+              "MAX_DEPTH", "MAX_SKIPPED", "MAX_SKIPPED_BYTES", "MAX_KEPT_NAME", "MAX_KEPT_NOTE", "MAX_KEPT_FDS",
               "PROBE_ERRNO", "PROBE_CALL")  # fmt: skip
 _C_TYPES = {c_int32: "int32_t", c_uint32: "uint32_t", c_int64: "int64_t", c_uint64: "uint64_t"}
 

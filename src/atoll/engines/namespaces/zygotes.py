@@ -1,4 +1,4 @@
-"""The keeper, its jails and their zygotes, seen from the host.
+"""Jails and their zygotes, seen from the host.
 
 All calls block for a millisecond or so and are made from worker threads.
 """
@@ -8,13 +8,10 @@ from __future__ import annotations
 import os
 import select
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.mounts import Template
@@ -22,14 +19,12 @@ from atoll.engines.namespaces.wire import (
     VERSION,
     JailMessage,
     JailOp,
-    KeeperOp,
-    KeeperRequest,
     SpawnFlag,
     SpawnRequest,
     Step,
     StepReply,
 )
-from atoll.errors import AtollError, InvalidRequest, Unavailable, Unsupported
+from atoll.errors import AtollError, Unavailable
 
 _SECONDS = 10.0
 _MOST_ZYGOTES = 8
@@ -37,101 +32,6 @@ _MOST_ZYGOTES = 8
 
 class ZygoteEnded(Unavailable):
     """A zygote died under a request; the next one gets a new zygote."""
-
-
-class Keeper:
-    """The process that keeps what privilege there is; it ends with this one."""
-
-    def __init__(self, program: Path, *, rootless: bool) -> None:
-        self._lock = threading.Lock()
-        ours, theirs = channel.socket_pair()
-        ours.settimeout(_SECONDS)
-        self._channel = ours
-        try:
-            with theirs:
-                self._process = _start(program, theirs, rootless=rootless)
-        except BaseException:
-            ours.close()
-            raise
-        try:
-            _check(channel.receive_only(ours, StepReply))
-        except BaseException:
-            self.close()
-            raise
-
-    def make_jail(
-        self,
-        template: Template,
-        uid: int,
-        *,
-        age: ZygoteAge,
-        failpoint: int = 0,
-        omit: int = 0,
-    ) -> Jail:
-        """Build a jail from a template; its zygotes run as `uid`, or as this user if that is 0."""
-        ours, theirs = channel.socket_pair()
-        plan = channel.sealed_memory("plan", b"".join(bytes(entry) for entry in template.plan))
-        request = KeeperRequest(
-            op=KeeperOp.JAIL,
-            uid=uid,
-            plan_entries=len(template.plan),
-            failpoint=failpoint,
-            omit=omit,
-        )
-        try:
-            with theirs:
-                reply = self._ask(request, [plan, theirs.fileno()])[0]
-            return Jail(ours, reply.pid, template, age)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            os.close(plan)
-
-    def open_mount(self, path: str, *, writable: bool, uid: int) -> int:
-        """Return a detached mount of a host directory whose owner appears as `uid`."""
-        request = KeeperRequest(
-            op=KeeperOp.MOUNT, writable=writable, uid=uid, path=os.fsencode(path)
-        )
-        try:
-            return self._ask(request, [])[1][0]
-        except Unavailable as error:
-            number = error.details.get("errno")
-            if number in (2, 20, 40):
-                raise InvalidRequest(
-                    f"mount source {path!r} is not a directory reached without links", path=path
-                ) from error
-            if number == 22:
-                raise Unsupported(
-                    f"the file system of {path!r} cannot be shown under another owner;"
-                    " put the directory on ext4, xfs or btrfs",
-                    path=path,
-                ) from error
-            raise
-
-    def sweep_at_end(self, path: Path) -> None:
-        """Have the cgroup directories below `path` removed when this process is gone."""
-        self._ask(KeeperRequest(op=KeeperOp.SWEEP, path=os.fsencode(path)), [])
-
-    def close(self) -> None:
-        """End every jail; returns when all processes are gone. Safe to call twice."""
-        self._channel.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_SECONDS)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-
-    def _ask(self, request: KeeperRequest, fds: Sequence[int]) -> tuple[StepReply, list[int]]:
-        with self._lock:
-            try:
-                channel.send(self._channel, request, fds)
-                reply, passed = channel.receive(self._channel, StepReply)
-            except OSError as error:
-                raise Unavailable(
-                    f"the keeper does not answer: {error.strerror}; open the engine anew"
-                ) from error
-        return _check(reply), passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +222,7 @@ class Jail:
                 with theirs:
                     self._ask_for_zygote(theirs)
                 self._await_zygote()
-            _check(channel.receive_only(ours, StepReply))
+            check_reply(channel.receive_only(ours, StepReply))
         except BaseException:
             ours.close()
             raise
@@ -339,7 +239,7 @@ class Jail:
             request = SpawnRequest(version=VERSION, flags=SpawnFlag.SPLIT)
             with theirs:
                 channel.send(zygote.channel, request, [theirs.fileno()])
-            _check(channel.receive_only(zygote.channel, StepReply))
+            check_reply(channel.receive_only(zygote.channel, StepReply))
         except (OSError, Unavailable):
             self._give_up(copy)
             return None
@@ -358,7 +258,7 @@ class Jail:
             if message is None:
                 raise Unavailable("the jail ended; open the engine anew")
             if message.op == JailOp.ZYGOTE:
-                _check(StepReply(step=Step.ZYGOTE_START, error=max(0, -message.pid)))
+                check_reply(StepReply(step=Step.ZYGOTE_START, error=max(0, -message.pid)))
                 return
 
 
@@ -382,7 +282,7 @@ class PendingSpawn:
             self._end(broken=broken)
         if reply is None:
             raise ZygoteEnded("the zygote ended while it made a sandbox; try again")
-        _check(reply)
+        check_reply(reply)
 
     def abandon(self) -> None:
         """Give up; the zygote is replaced if it does not answer any more."""
@@ -402,25 +302,8 @@ class PendingSpawn:
             self._jail.finished(self._zygote, broken=broken)
 
 
-def _start(program: Path, control: socket.socket, *, rootless: bool) -> subprocess.Popen[bytes]:
-    mode = "user" if rootless else "root"
-    try:
-        return subprocess.Popen(
-            [program, str(os.getpid()), mode, str(control.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={},
-            cwd="/",
-            pass_fds=(control.fileno(),),
-        )
-    except OSError as error:
-        raise Unavailable(
-            f"the keeper program {program} cannot be run: {error.strerror}; install the package again"
-        ) from error
-
-
-def _check(reply: StepReply | None) -> StepReply:
+def check_reply(reply: StepReply | None) -> StepReply:
+    """Return how a request went, or raise `Unavailable` naming the step that failed."""
     if reply is None:
         raise Unavailable(
             "set-up ended without an answer; `atoll doctor` shows what this machine lacks"

@@ -1,8 +1,8 @@
 """Builds the native parts with the system's C compiler. Standard library only.
 
 Out come `keeper`, which runs on the host and makes sandboxes, `init`, which is static and runs inside, `spawn.so`,
-by which an interpreter does what the keeper's own zygote does, and `copier`, the host's end of copied trees. None knows CPython, so one build serves
-every Python version.
+by which an interpreter does what the keeper's own zygote does, and `copier`, the host's end of copied trees, which is
+static, too. None knows CPython, so one build serves every Python version.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HOST_SOURCES = ("keeper.c", "jail.c", "spawn.c")
-LIBRARY_SOURCES = ("spawn.c",)
-COPIER_SOURCES = ("copier.c", "trees.c")
-GUEST_SOURCES = ("init.c", "supervisor.c", "files.c", "batches.c", "trees.c")
+LIBRARY_SOURCES = (
+    "zygote.c", "interpreter.c", "spawn.c", "cloning.c", "sandbox_limits.c", "sandbox_mounts.c", "seal.c",
+)  # fmt: skip
+HOST_SOURCES = ("keeper.c", "shelf.c", "jail.c", *LIBRARY_SOURCES)
+COPIER_SOURCES = ("copier.c", "walls.c", "trees.c")
+GUEST_SOURCES = (
+    "init.c", "children.c", "kernel.c", "supervisor.c", "files.c", "batches.c", "trees.c",
+)  # fmt: skip
 
 _WARNINGS = ("-Wall", "-Wextra", "-Werror", "-std=gnu11")
 _HOST_FLAGS = (
@@ -31,11 +35,17 @@ _HOST_FLAGS = (
     "-fstack-protector-strong",
     "-Wl,-z,relro,-z,now",
 )
-_LIBRARY_FLAGS = ("-O2", "-fPIC", "-shared", "-fstack-protector-strong", "-Wl,-z,relro,-z,now")
-_GUEST_FLAGS = (
-    "-Os", "-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-pie", "-no-pie",
-    "-fno-asynchronous-unwind-tables", "-fno-tree-loop-distribute-patterns", "-Wl,--build-id=none", "-s",
+# Hidden, or a name of the interpreter's own could take the place of one of ours.
+_LIBRARY_FLAGS = (
+    "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fstack-protector-strong", "-Wl,-z,relro,-z,now",
 )  # fmt: skip
+_WITHOUT_LIBRARY = (
+    "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
+    "-fno-tree-loop-distribute-patterns", "-Wl,--build-id=none", "-s",
+)  # fmt: skip
+# Somewhere else in memory each time. Nobody relocates it: it holds no addresses in its data.
+COPIER_FLAGS = ("-O2", "-fPIE", "-static-pie", "-Wl,-z,relro,-z,now", *_WITHOUT_LIBRARY)
+_GUEST_FLAGS = ("-Os", "-static", "-fno-pie", "-no-pie", *_WITHOUT_LIBRARY)
 
 
 def build(out: Path, *defines: str) -> None:
@@ -50,7 +60,7 @@ def build(out: Path, *defines: str) -> None:
         for name, flags, sources in (
             ("keeper", _HOST_FLAGS, HOST_SOURCES),
             ("spawn.so", _LIBRARY_FLAGS, LIBRARY_SOURCES),
-            ("copier", _HOST_FLAGS, COPIER_SOURCES),
+            ("copier", COPIER_FLAGS, COPIER_SOURCES),
             ("init", _GUEST_FLAGS, GUEST_SOURCES),
         ):
             paths = [str(HERE / source) for source in sources]

@@ -1,5 +1,5 @@
-/* Pid 1 of every sandbox: reaps, and forks what the host asks for. It never ends by itself; when its control
- * socket does, so does the sandbox.
+/* Pid 1 of every sandbox: reaps, forks what the host asks for, and watches over the kernel that was born with it
+ * (kernel.c). It never waits for anybody and never ends by itself; when its control socket does, so does the sandbox.
  *
  * Everything that runs in the sandbox descends from this process and inherits its filter, its lack of
  * privileges and its namespaces: there is no second door. Code inside cannot signal it (pid 1 has no
@@ -15,7 +15,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -23,20 +22,19 @@
 #include "guest.h"
 
 #define CONTROL 3
-#define MOST_SUPERVISORS 4096
+#define KERNEL_CONTROL 4
+#define MOST_FORKED 4096
 
-static int supervisors[MOST_SUPERVISORS];
+/* Those that init has forked; all other children of it are orphans, or the kernel that was there before. */
+static struct forked {
+    int pid, is_supervisor;
+} forked[MOST_FORKED];
+static int forked_end; /* all are before this one */
 
 _Noreturn void leave(int code)
 {
     for (;;)
         sys(SYS_exit_group, code);
-}
-
-int watch_children(void)
-{
-    uint64_t mask = 1ULL << (SIGCHLD - 1);
-    return (int)sys(SYS_signalfd4, -1, &mask, sizeof mask, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 static void block_signals(void)
@@ -45,39 +43,52 @@ static void block_signals(void)
     sys(SYS_rt_sigprocmask, SIG_BLOCK, &all, 0, sizeof all);
 }
 
-/* All supervisors go as well, and are forgotten at once: when their ends are noticed later, nobody who was started
- * since is to be killed for them. */
-static void kill_everything(void)
+static struct forked *find_forked(int pid)
 {
-    sys(SYS_kill, -1, SIGKILL);
-    for (int i = 0; i < MOST_SUPERVISORS; i++)
-        supervisors[i] = 0;
+    for (int i = 0; i < forked_end; i++)
+        if (forked[i].pid == pid)
+            return &forked[i];
+    return 0;
 }
 
-static int *supervisor_slot(int pid)
+static struct forked *find_room(void)
 {
-    for (int i = 0; i < MOST_SUPERVISORS; i++)
-        if (supervisors[i] == pid)
-            return &supervisors[i];
-    return 0;
+    struct forked *room = find_forked(0);
+    if (!room && forked_end < MOST_FORKED)
+        room = &forked[forked_end++];
+    return room;
+}
+
+int is_forked_by_init(int pid) { return find_forked(pid) != 0; }
+
+/* All supervisors go as well, and are none any more at once: when their ends are noticed later, nobody who was started
+ * since is to be killed for them. */
+void kill_everything(void)
+{
+    sys(SYS_kill, -1, SIGKILL);
+    for (int i = 0; i < forked_end; i++)
+        forked[i].is_supervisor = 0;
 }
 
 static void wake_supervisors(void)
 {
-    for (int i = 0; i < MOST_SUPERVISORS; i++)
-        if (supervisors[i])
-            sys(SYS_kill, supervisors[i], SIGCONT);
+    for (int i = 0; i < forked_end; i++)
+        if (forked[i].is_supervisor)
+            sys(SYS_kill, forked[i].pid, SIGCONT);
 }
 
 static void reap(void)
 {
     int status;
     for (long pid; (pid = sys(SYS_wait4, -1, &status, WNOHANG, 0)) > 0;) {
-        int *slot = supervisor_slot((int)pid);
-        if (!slot)
+        struct forked *child = find_forked((int)pid);
+        if (!child) {
+            note_end_of_kernel((int)pid, status);
             continue;
-        *slot = 0;
-        if (status)
+        }
+        int was_supervisor = child->is_supervisor;
+        *child = (struct forked){0};
+        if (was_supervisor && status)
             kill_everything();
     }
 }
@@ -141,7 +152,7 @@ static _Noreturn void hand_out_port(const struct init_request *request, int sock
 
 static _Noreturn void serve(const struct init_request *request, const int *fds, int count)
 {
-    sys(SYS_close, CONTROL);
+    close_fds((int[]){CONTROL, kernel_control()}, 2);
     switch (request->op) {
     case INIT_OP_RUN:
         supervise(fds, count);
@@ -157,8 +168,8 @@ static _Noreturn void serve(const struct init_request *request, const int *fds, 
 
 static void start(const struct init_request *request, const int *fds, int count)
 {
-    int *slot = supervisor_slot(0);
-    if (!slot) {
+    struct forked *child = find_room();
+    if (!child) {
         refuse(request, fds[0], -EAGAIN);
         return;
     }
@@ -167,8 +178,8 @@ static void start(const struct init_request *request, const int *fds, int count)
         serve(request, fds, count);
     if (pid < 0)
         refuse(request, fds[0], pid);
-    else if (request->op == INIT_OP_RUN)
-        *slot = (int)pid;
+    else
+        *child = (struct forked){.pid = (int)pid, .is_supervisor = request->op == INIT_OP_RUN};
 }
 
 static void answer(void)
@@ -178,12 +189,14 @@ static void answer(void)
     long length = receive_message(CONTROL, &request, sizeof request, fds, &count);
     if (length <= 0 && length != -EAGAIN && length != -EINTR)
         leave(0); /* nobody owns this sandbox any more */
-    if (length == sizeof request && request.op == INIT_OP_KILL_ALL)
+    if (length == sizeof request && request.op == INIT_OP_KILL_ALL) {
         kill_everything();
-    else if (length == sizeof request && request.op == INIT_OP_WAKE)
+        give_up_kernel();
+    } else if (length == sizeof request && request.op == INIT_OP_WAKE) {
         wake_supervisors();
-    else if (length == sizeof request && count > 0)
+    } else if (length == sizeof request && count > 0) {
         start(&request, fds, count);
+    }
     close_fds(fds, count);
 }
 
@@ -233,8 +246,24 @@ static int parse_number(const char *text)
     return number;
 }
 
-/* Started as "init" with the number of a supervisor that is there already, or 0; or as "supervisor" with the
- * number of the kernel to watch over. */
+static _Noreturn void watch(void)
+{
+    int children = watch_children();
+    struct pollfd watched[] = {{.fd = CONTROL, .events = POLLIN}, {.fd = children, .events = POLLIN}, {.events = POLLIN}};
+    for (;;) {
+        forget_notices(children);
+        reap();
+        tend_kernel();
+        watched[2].fd = kernel_orders();
+        sys(SYS_ppoll, watched, 3, kernel_pause(), 0, 0);
+        if (watched[0].revents)
+            answer();
+        if (watched[2].revents)
+            obey_for_kernel();
+    }
+}
+
+/* Started as "init" or as "supervisor", with the number of the kernel to watch over, or 0. */
 static _Noreturn __attribute__((used)) void guest_main(const long *start)
 {
     const char *role = (const char *)start[1];
@@ -246,20 +275,13 @@ static _Noreturn __attribute__((used)) void guest_main(const long *start)
 #endif
     if (role[0] == 's')
         supervise_kernel(CONTROL, pid);
-    supervisors[0] = pid;
-    int children = watch_children();
     sys(SYS_fcntl, CONTROL, F_SETFD, FD_CLOEXEC);
     say_hello(proc_write);
-    struct pollfd watched[] = {{.fd = CONTROL, .events = POLLIN}, {.fd = children, .events = POLLIN}};
-    for (;;) {
-        sys(SYS_ppoll, watched, 2, 0, 0, 0);
-        struct signalfd_siginfo info;
-        while (sys(SYS_read, children, &info, sizeof info) > 0)
-            continue;
-        reap();
-        if (watched[0].revents)
-            answer();
+    if (pid) {
+        sys(SYS_fcntl, KERNEL_CONTROL, F_SETFD, FD_CLOEXEC);
+        adopt_kernel(KERNEL_CONTROL, pid);
     }
+    watch();
 }
 
 #if defined(__x86_64__)

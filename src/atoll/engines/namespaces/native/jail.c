@@ -22,8 +22,9 @@
 #include <unistd.h>
 
 #include "passing.h"
-#include "spawn.h"
+#include "seal.h"
 #include "steps.h"
+#include "zygote.h"
 
 #define SCRATCH "/tmp" /* exists everywhere; covered in this mount namespace only */
 #define OLD "/oldroot"

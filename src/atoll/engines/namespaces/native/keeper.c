@@ -1,9 +1,16 @@
 /* The keeper: the one process of an engine that keeps whatever privilege the engine was started with.
  *
- * It makes jails and detached mounts, and parses nothing but fixed-size requests from its owner. When the
- * owner is gone, by whatever death, it ends every jail and with it every sandbox, and removes what the
- * kernel does not remove by itself. Arguments: the owner's pid, "root" or "user" for whether there is root to
- * keep, and the number of the control socket. */
+ * It makes jails and detached mounts, and parses nothing but fixed-size requests. There are two ways to start it:
+ *
+ *   keeper OWNER root|user CONTROL                 belongs to a program: when that is gone, by whatever death, the
+ *                                                  keeper ends every jail and with it every sandbox, and removes
+ *                                                  what the kernel does not remove by itself.
+ *   keeper LEASE_MS root|user LISTENER LOCK        lasts: belongs to whoever is connected, one at a time and of its
+ *                                                  own user. When nobody is, it waits so long for the next one
+ *                                                  before it ends all. Meanwhile it holds descriptors by name
+ *                                                  (shelf.c). The lock is held until it is gone.
+ *
+ * "root" or "user" says whether there is root to keep. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -19,19 +26,27 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "jail.h"
 #include "passing.h"
+#include "shelf.h"
 #include "steps.h"
 
 #define CONTROL 3
+#define LISTENER 4
+#define LOCK 5
 #define SWEEPS 16
 #define JAILS 64
+#define MOST_DESCRIPTORS (1 << 20)
+#define SEND_SECONDS 10
+#define FIRST_MS 10000 /* who started it has yet to connect */
 
-static int rootless;
+static int rootless, lasting, ending;
 static char *sweeps[SWEEPS];
 static int sweep_count;
 static pid_t jails[JAILS];
@@ -207,33 +222,92 @@ static int open_mount(const struct keeper_request *request)
     return mount_fd;
 }
 
-static void answer(void)
+static void note_sweep(const char *path, struct step_reply *reply)
 {
-    static struct keeper_request request;
-    int fds[PASSING_MOST], count, passed = -1;
-    long length = receive_message(CONTROL, &request, sizeof request, fds, &count);
-    struct step_reply reply = {.error = EPROTO};
-    request.path[sizeof request.path - 1] = 0;
-    if (length == sizeof request && request.op == KEEPER_OP_JAIL && count == 2) {
-        reply = make_jail(&request, fds[0], fds[1]);
-    } else if (length == sizeof request && request.op == KEEPER_OP_MOUNT) {
-        passed = open_mount(&request);
-        reply = (struct step_reply){.step = STEP_MOUNTS, .error = passed < 0 ? -passed : 0};
-    } else if (length == sizeof request && request.op == KEEPER_OP_SWEEP && sweep_count < SWEEPS) {
-        sweeps[sweep_count++] = strdup(request.path);
-        reply = (struct step_reply){0};
+    for (int i = 0; i < sweep_count; i++)
+        if (!strcmp(sweeps[i], path))
+            *reply = (struct step_reply){0};
+    if (reply->error && sweep_count < SWEEPS) {
+        sweeps[sweep_count++] = strdup(path);
+        *reply = (struct step_reply){0};
     }
-    for (int i = 0; i < count; i++)
-        close(fds[i]);
+}
+
+static void answer_request(struct keeper_request *request, const int *fds, int count)
+{
+    int passed = -1;
+    struct step_reply reply = {.error = EPROTO};
+    request->path[sizeof request->path - 1] = 0;
+    if (request->op == KEEPER_OP_JAIL && count == 2) {
+        reply = make_jail(request, fds[0], fds[1]);
+    } else if (request->op == KEEPER_OP_MOUNT) {
+        passed = open_mount(request);
+        reply = (struct step_reply){.step = STEP_MOUNTS, .error = passed < 0 ? -passed : 0};
+    } else if (request->op == KEEPER_OP_SWEEP) {
+        note_sweep(request->path, &reply);
+    }
     send_message(CONTROL, &reply, sizeof reply, passed);
     if (passed >= 0)
         close(passed);
+}
+
+/* Returns how many of the descriptors it took over. */
+static int use_shelf(struct kept_entry *entry, const int *fds, int count)
+{
+    entry->name[sizeof entry->name - 1] = entry->note[sizeof entry->note - 1] = 0;
+    if (entry->op == KEEPER_OP_KEEP) {
+        shelf_keep(entry, fds, count);
+        return count;
+    }
+    if (entry->op == KEEPER_OP_FORGET)
+        shelf_forget(entry->name);
+    else if (entry->op == KEEPER_OP_RECALL && shelf_recall(CONTROL))
+        shutdown(CONTROL, SHUT_RDWR); /* who does not read it cannot be told more */
+    else if (entry->op == KEEPER_OP_END)
+        ending = 1;
+    return 0;
+}
+
+/* Sees to one message; returns whether there may be another. */
+static int answer(void)
+{
+    static union {
+        struct keeper_request request;
+        struct kept_entry entry;
+    } message;
+    int fds[PASSING_MOST], count, taken = 0;
+    long length = receive_message(CONTROL, &message, sizeof message, fds, &count);
+    /* A reset comes before what was said last, which still counts. */
+    if (length <= 0)
+        return length == -ECONNRESET || length == -EINTR;
+    if (length == sizeof message.request)
+        answer_request(&message.request, fds, count);
+    else if (lasting && length == sizeof message.entry)
+        taken = use_shelf(&message.entry, fds, count);
+    for (int i = taken; i < count; i++)
+        close(fds[i]);
+    return 1;
+}
+
+static void thaw_children(const char *path)
+{
+    DIR *directory = opendir(path);
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        char state[ATOLL_MAX_PATH + 280];
+        snprintf(state, sizeof state, "%s/%s/freezer.state", path, entry->d_name);
+        write_file(state, "THAWED");
+    }
+    if (directory)
+        closedir(directory);
 }
 
 static void end_jails(void)
 {
     for (int i = 0; i < jail_count; i++)
         kill(jails[i], SIGKILL);
+    /* A frozen process of the older cgroups does not even die. */
+    for (int i = 0; i < sweep_count; i++)
+        thaw_children(sweeps[i]);
     for (int i = 0; i < jail_count; i++)
         waitpid(jails[i], 0, 0);
 }
@@ -270,20 +344,28 @@ static void reap_jails(void)
             i++;
 }
 
-int main(int argc, char **argv)
+/* Moves `count` passed descriptors to their places and closes all others. */
+static int take_descriptors(char **numbers, int count)
 {
-    if (argc != 4 || dup2(atoi(argv[3]), CONTROL) != CONTROL)
-        return 2;
-    close_range(CONTROL + 1, ~0U, 0);
-    fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
-    /* A new session: the owner's terminal must not be reachable as /dev/tty from inside. */
-    setsid();
-    prctl(PR_SET_NAME, "atoll-keeper");
-    pid_t owner_pid = (pid_t)atoi(argv[1]);
+    int moved[2];
+    for (int i = 0; i < count; i++)
+        if ((moved[i] = fcntl(atoi(numbers[i]), F_DUPFD, 64)) < 0)
+            return -errno;
+    int first = lasting ? LISTENER : CONTROL;
+    for (int i = 0; i < count; i++)
+        if (dup3(moved[i], first + i, O_CLOEXEC) < 0)
+            return -errno;
+    close_range((unsigned)(first + count), ~0U, 0);
+    return 0;
+}
+
+/* --- belonging to a program ------------------------------------------------------------------------- */
+
+static int serve_owner(pid_t owner_pid)
+{
     int owner = (int)syscall(SYS_pidfd_open, owner_pid, 0);
     if (owner < 0 || getppid() != owner_pid)
         return 2;
-    rootless = !strcmp(argv[2], "user");
     int outcome = rootless ? enter_user_namespace() : 0;
     struct step_reply hello = {.step = outcome ? STEP_JAIL_USER_NAMESPACE : STEP_NONE, .error = -outcome};
     if (send_message(CONTROL, &hello, sizeof hello, -1) < 0 || outcome)
@@ -294,12 +376,111 @@ int main(int argc, char **argv)
             continue;
         reap_jails();
         if (watched[1].revents || watched[0].revents & (POLLHUP | POLLERR))
-            break;
+            return 0;
         if (watched[0].revents & POLLIN)
             answer();
     }
+}
+
+/* --- lasting ---------------------------------------------------------------------------------------- */
+
+static int64_t milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now); /* a lease goes on while the machine sleeps */
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static uint32_t raise_descriptor_limit(void)
+{
+    struct rlimit limit = {MOST_DESCRIPTORS, MOST_DESCRIPTORS};
+    if (setrlimit(RLIMIT_NOFILE, &limit)) {
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    return (uint32_t)limit.rlim_cur;
+}
+
+static int is_own_user(int socket)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return !getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == geteuid();
+}
+
+/* Lets the next one in, or tells it why not; returns whether anybody is connected now. */
+static int admit(int connected, struct keeper_hello hello)
+{
+    int fd = accept4(LISTENER, 0, 0, SOCK_CLOEXEC);
+    if (fd < 0)
+        return connected;
+    struct timeval patience = {.tv_sec = SEND_SECONDS};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (!hello.error)
+        hello.error = !is_own_user(fd) ? EACCES : connected ? EBUSY : 0;
+    send_message(fd, &hello, sizeof hello, -1);
+    if (!hello.error && fd != CONTROL)
+        dup3(fd, CONTROL, O_CLOEXEC);
+    if (hello.error || fd != CONTROL)
+        close(fd);
+    return connected || !hello.error;
+}
+
+static void serve_nodes(int64_t lease_ms, const struct keeper_hello *hello)
+{
+    int connected = 0;
+    int64_t deadline = milliseconds() + (lease_ms > FIRST_MS ? lease_ms : FIRST_MS);
+    while (!ending && (connected || milliseconds() < deadline)) {
+        struct pollfd watched[] = {{.fd = connected ? CONTROL : -1, .events = POLLIN},
+                                   {.fd = LISTENER, .events = POLLIN}};
+        int64_t left = deadline - milliseconds();
+        poll(watched, 2, connected || left > 1000 ? 1000 : left > 0 ? (int)left : 0);
+        reap_jails();
+        if (watched[0].revents && !answer()) {
+            close(CONTROL);
+            connected = 0;
+            deadline = milliseconds() + lease_ms;
+        } else if (watched[1].revents) {
+            connected = admit(connected, *hello);
+        }
+    }
+}
+
+static int last(int64_t lease_ms)
+{
+    /* Nobody's child, so that nothing that ends the program which started it ends this one. */
+    pid_t pid = fork();
+    if (pid)
+        return pid < 0;
+    setsid();
+    int outcome = rootless ? enter_user_namespace() : 0;
+    struct keeper_hello hello = {.version = ATOLL_VERSION,
+                                 .step = outcome ? STEP_JAIL_USER_NAMESPACE : STEP_NONE,
+                                 .error = -outcome,
+                                 .pid = getpid(),
+                                 .most_descriptors = raise_descriptor_limit()};
+    struct pollfd listener = {.fd = LISTENER, .events = POLLIN};
+    if (outcome && poll(&listener, 1, SEND_SECONDS * 1000) > 0)
+        admit(0, hello);
+    else if (!outcome)
+        serve_nodes(lease_ms, &hello);
+    close(LISTENER); /* whoever comes now has to wait for the lock */
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    lasting = argc == 5;
+    if ((argc != 4 && !lasting) || take_descriptors(argv + 3, argc - 3))
+        return 2;
+    /* A new session: the owner's terminal must not be reachable as /dev/tty from inside. */
+    setsid();
+    prctl(PR_SET_NAME, "atoll-keeper");
+    rootless = !strcmp(argv[2], "user");
+    int code = lasting ? last(atoll(argv[1])) : serve_owner((pid_t)atoi(argv[1]));
     end_jails();
     for (int i = 0; i < sweep_count; i++)
         sweep(sweeps[i]);
-    return 0;
+    return code;
 }

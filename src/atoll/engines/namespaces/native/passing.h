@@ -33,20 +33,27 @@ static inline long receive_message(int socket, void *data, size_t size, int *fds
     return length;
 }
 
-/* Sends one message and, unless `fd` is -1, one descriptor. Returns its length or -errno. */
-static inline long send_message(int socket, const void *data, size_t size, int fd)
+/* Sends one message with up to PASSING_MOST descriptors. Returns its length or -errno. */
+static inline long send_with_fds(int socket, const void *data, size_t size, const int *fds, int count)
 {
     struct passing_room room;
     struct iovec part = {.iov_base = (void *)data, .iov_len = size};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd >= 0) {
+    if (count > 0) {
         struct cmsghdr *header = (struct cmsghdr *)room.bytes;
         message.msg_control = room.bytes;
-        message.msg_controllen = CMSG_SPACE(sizeof(int));
+        message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        *(int *)CMSG_DATA(header) = fd;
+        header->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
+        for (int i = 0; i < count; i++)
+            ((int *)CMSG_DATA(header))[i] = fds[i];
     }
     return sys(SYS_sendmsg, socket, &message, MSG_NOSIGNAL);
+}
+
+/* Sends one message and, unless `fd` is -1, one descriptor. Returns its length or -errno. */
+static inline long send_message(int socket, const void *data, size_t size, int fd)
+{
+    return send_with_fds(socket, data, size, &fd, fd >= 0);
 }

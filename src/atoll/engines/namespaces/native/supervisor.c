@@ -4,7 +4,8 @@
  *
  * Before GO an end of the control socket means that the start was given up: nothing runs. While the command
  * runs it means that nobody wants it any more: everything is killed. After its end, what the command
- * left behind in the background stays, and belongs to init.
+ * left behind in the background stays. Where init watches over a kernel, so does this process, because orphans that come
+ * to init are taken for that kernel's.
  *
  * The command can stop this process from its first moment on. So all that the host has to hear is said before that:
  * the child waits until its pid is reported, and whether it became the program the host learns from the child alone,
@@ -12,6 +13,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -21,22 +23,16 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "guest.h"
+#include "supervision.h"
 
 #define MOST_STRINGS 262144 /* more than fit into what a command may take */
-#define KILL_SECONDS 1
-#define LEFT_ALIVE 9
 
 static struct run_header *payload;
 static const char *working_directory;
 static const char **arguments, **environment;
-static int control, children, main_pid, main_ended;
+static int control, children, main_pid, main_ended, keeps_leftovers;
 
-static void report(int event, int pid, int status, int fd)
-{
-    struct supervisor_report message = {.event = (uint32_t)event, .pid = pid, .status = status};
-    send_message(control, &message, sizeof message, fd);
-}
+static void report(int event, int pid, int status, int fd) { report_event(control, event, pid, status, fd); }
 
 static _Noreturn void fail(int stage, long error)
 {
@@ -71,14 +67,6 @@ static void read_payload(int fd)
     for (uint32_t i = 0; i < payload->variables; i++, text = next_string(text))
         environment[i] = text;
     sys(SYS_close, fd);
-}
-
-static int receive_request(struct supervisor_request *request)
-{
-    int fds[PASSING_MOST], count;
-    long length = receive_message(control, request, sizeof *request, fds, &count);
-    close_fds(fds, count);
-    return length == sizeof *request;
 }
 
 /* Opens a terminal in the sandbox's own devpts; returns the inner end and leaves the outer in `master`. */
@@ -221,43 +209,26 @@ static int reap(void)
     return pid != -ECHILD;
 }
 
-static long seconds(void)
-{
-    struct timespec now;
-    sys(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-    return now.tv_sec;
-}
-
 static void kill_children(void)
 {
-    static char list[65536];
-    char path[64], *end = put_text(path, "/proc/self/task/");
-    end = put_number(end, (uint64_t)sys(SYS_gettid));
-    put_text(end, "/children");
-    long fd = sys(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-    long length = fd < 0 ? 0 : sys(SYS_read, fd, list, sizeof list);
-    sys(SYS_close, fd);
-    int pid = 0;
-    for (long i = 0; i < length; i++) {
-        if (list[i] >= '0' && list[i] <= '9') {
-            pid = pid * 10 + list[i] - '0';
-        } else if (pid) {
-            sys(SYS_kill, pid, SIGKILL);
-            pid = 0;
-        }
-    }
+    const int *pids;
+    int count = list_children(&pids);
+    for (int i = 0; i < count; i++)
+        sys(SYS_kill, pids[i], SIGKILL);
 }
 
-/* Children first; theirs then become ours. Programs that fork and exit faster than that are left to init, which
- * kills every process of the sandbox at one stroke. */
+/* Children first; theirs then become ours. If they fork and exit faster than that, every process of the sandbox is
+ * killed at one stroke. */
 static void kill_tree(void)
 {
     long deadline = seconds() + KILL_SECONDS + 1;
     if (!main_ended) /* afterwards the number may be another's */
         sys(SYS_kill, -main_pid, SIGKILL);
     while (reap()) {
-        if (seconds() > deadline)
-            leave(LEFT_ALIVE);
+        if (seconds() > deadline) {
+            sys(SYS_kill, -1, SIGKILL);
+            deadline = LONG_MAX;
+        }
         kill_children();
         struct timespec moment = {.tv_nsec = 200000};
         sys(SYS_nanosleep, &moment, 0);
@@ -268,12 +239,15 @@ static void kill_tree(void)
 static void obey(void)
 {
     struct supervisor_request request;
-    if (!receive_request(&request)) {
-        if (main_ended)
+    int has_ended = receive_order(control, &request) != 1;
+    if (has_ended && main_ended) {
+        if (!keeps_leftovers)
             leave(0);
-        kill_tree();
+        sys(SYS_close, control);
+        control = -1;
+        return;
     }
-    if (request.op == SUPERVISOR_OP_KILL)
+    if (has_ended || request.op == SUPERVISOR_OP_KILL)
         kill_tree();
     if (request.op == SUPERVISOR_OP_SIGNAL) {
         if (!main_ended)
@@ -284,12 +258,11 @@ static void obey(void)
 
 static _Noreturn void watch(void)
 {
-    struct pollfd watched[] = {{.fd = control, .events = POLLIN}, {.fd = children, .events = POLLIN}};
+    struct pollfd watched[] = {{.events = POLLIN}, {.fd = children, .events = POLLIN}};
     for (;;) {
+        watched[0].fd = control;
         sys(SYS_ppoll, watched, 2, 0, 0, 0);
-        char info[128];
-        while (sys(SYS_read, children, info, sizeof info) > 0)
-            continue;
+        forget_notices(children);
         if (!reap())
             leave(0);
         if (watched[0].revents)
@@ -301,6 +274,7 @@ _Noreturn void supervise(const int *fds, int count)
 {
     int streams[3] = {-1, -1, -1};
     control = fds[0];
+    keeps_leftovers = kernel_control() >= 0;
     if (count != 3 && count != 6)
         leave(1);
     for (int i = 3; i < count; i++)
@@ -309,7 +283,7 @@ _Noreturn void supervise(const int *fds, int count)
     sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     sys(SYS_setpgid, 0, 0);
     struct supervisor_request request;
-    if (!receive_request(&request) || request.op != SUPERVISOR_OP_GO)
+    if (receive_order(control, &request) != 1 || request.op != SUPERVISOR_OP_GO)
         leave(0);
     read_payload(fds[1]);
     children = watch_children();
@@ -320,6 +294,7 @@ _Noreturn void supervise(const int *fds, int count)
 _Noreturn void supervise_kernel(int control_socket, int pid)
 {
     control = control_socket;
+    keeps_leftovers = 1; /* it cannot know whom init watches over */
     main_pid = pid;
     sys(SYS_fcntl, control, F_SETFD, FD_CLOEXEC);
     sys(SYS_prctl, PR_SET_NAME, "supervisor", 0, 0, 0);

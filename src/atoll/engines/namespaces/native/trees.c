@@ -330,7 +330,7 @@ static long put_content(struct tree *tree, int fd, const char *name)
 
 static long put_file(struct tree *tree, const char *name)
 {
-    long fd = sys(SYS_openat, tree->level->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    long fd = sys(SYS_openat, tree->level->fd, name, TREE_OPEN_FILE, 0);
     if (fd < 0)
         return is_closed(tree, fd) || is_other(fd) ? put_skipped(tree, name) : fd;
     long outcome = put_content(tree, (int)fd, name);
@@ -340,7 +340,7 @@ static long put_file(struct tree *tree, const char *name)
 
 static long put_directory(struct tree *tree, const char *name)
 {
-    long fd = sys(SYS_openat, tree->level->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    long fd = sys(SYS_openat, tree->level->fd, name, TREE_OPEN_DIRECTORY, 0);
     if (fd < 0 && !is_closed(tree, fd))
         return is_other(fd) ? put_skipped(tree, name) : fd;
     tree->report->directories++;
@@ -479,8 +479,7 @@ static long replace_file(struct tree *tree, const char *name, const struct tree_
 {
     char temporary[64];
     int folder = tree->level->fd;
-    long fd = sys(SYS_openat, folder, temporary_name(temporary), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC,
-                  0600);
+    long fd = sys(SYS_openat, folder, temporary_name(temporary), TREE_MAKE_FILE, 0600);
     if (fd < 0)
         return fd;
     long outcome = take_data(tree, (int)fd, record->data_bytes);
@@ -497,8 +496,7 @@ static long replace_file(struct tree *tree, const char *name, const struct tree_
 /* Where nothing is to be replaced, or nobody looks yet. */
 static long make_file(struct tree *tree, const char *name, const struct tree_record *record)
 {
-    long fd = sys(SYS_openat, tree->level->fd, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC,
-                  record->mode & 0777);
+    long fd = sys(SYS_openat, tree->level->fd, name, TREE_MAKE_FILE, record->mode & 0777);
     if (fd < 0)
         return fd;
     long outcome = take_data(tree, (int)fd, record->data_bytes);
@@ -522,7 +520,7 @@ static long take_file(struct tree *tree, const char *name, const struct tree_rec
 
 static long open_directory(struct tree *tree, const char *name)
 {
-    return sys(SYS_openat, tree->level->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    return sys(SYS_openat, tree->level->fd, name, TREE_OPEN_DIRECTORY, 0);
 }
 
 /* A new directory gets its name when it is left: all that it holds appears at once, and no file needs to be moved. */

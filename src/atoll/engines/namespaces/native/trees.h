@@ -5,6 +5,11 @@
 #include "sys.h"
 #include "wire.h"
 
+/* The only ways in which trees are opened; the copier's filter lets through no others. */
+#define TREE_OPEN_FILE (O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+#define TREE_OPEN_DIRECTORY (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+#define TREE_MAKE_FILE (O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
+
 /* Writes what lies below `folder` to the pipe; what is no file and no directory is told as left out, and with
  * `skip_closed` also what may not be read. */
 void send_tree(int folder, int pipe, int skip_closed, const struct tree_bounds *limits, struct tree_report *report);
