@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 from atoll.errors import InvalidRequest
 from atoll.model.limits import Limits
 from atoll.model.sandbox import Mount, SandboxSpec, SandboxState
+from atoll.node.hosting import Hosting
 from atoll.node.pool import Pool, configuration
 from atoll.testing.fake import FakeEngine
 
@@ -38,7 +39,7 @@ async def kept() -> AsyncIterator[Kept]:
         function(*args)  # type: ignore[operator]
 
     async with anyio.create_task_group() as tasks:
-        yield Kept(engine, tasks, Pool(engine, tasks, wake))
+        yield Kept(engine, tasks, Pool(Hosting(engine, tasks), wake))
         await engine.close()
         tasks.cancel_scope.cancel()
 

@@ -162,6 +162,16 @@ async def execution_ids(records: Records, **asked: Any) -> list[ExecutionId]:
 # --- the same for all ------------------------------------------------------------------------------------------
 
 
+async def test_what_still_runs_is_told_the_oldest_first(records: Records) -> None:
+    place = sandbox()
+    records.remember(place)
+    first, second, over = (execution(place.id, started_at=float(at)) for at in range(3))
+    for each in (second, over, first):
+        records.remember(each)
+    records.remember(replace(over, state="ended", ended_at=9.0))
+    assert [each.id for each in await records.running()] == [first.id, second.id]
+
+
 async def test_a_sandbox_is_found_as_it_was_remembered_last(records: Records) -> None:
     first = sandbox(
         name="web", labels={"a": "b"}, metadata={"k": "v"}, deadline=12.5, boot_id="boot"

@@ -196,6 +196,10 @@ class Executions:
             else:
                 with resident.hosted.activity:
                     await execution.run()
+        except Exception:
+            # A bug of ours must not end the node, and with it everybody else's executions.
+            _log.exception("execution.failed", extra={"execution": execution.id})
+            execution.finish({"reason": "lost", "message": "internal error"}, ExecutionState.LOST)
         finally:
             self._running.pop(execution.id, None)
 
@@ -223,6 +227,24 @@ class Executions:
         ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         resident.hosted.keep(f"relay/{execution.id}", ends)
         return {"stdout": ends}
+
+    # --- what another node left ------------------------------------------------------------------------------
+
+    def take_over(self, resident: Resident, execution: ProcessExecution | CellExecution) -> None:
+        """See an execution through that another node began."""
+        self._running[execution.id] = execution
+        self._tasks.start_soon(self._see_through, resident, execution)
+
+    def open_log(self, execution_id: ExecutionId) -> ExecutionLog:
+        """Return the log that another node left; an empty one if it came no further."""
+        try:
+            return ExecutionLog.open(self._place(execution_id))
+        except NotFound:
+            return ExecutionLog.create(self._place(execution_id), limit_bytes=self._log_bytes)
+
+    def read_code(self, execution_id: ExecutionId) -> str:
+        """Return the code of a cell."""
+        return (self._place(execution_id) / "code").read_text()
 
     # --- finding ---------------------------------------------------------------------------------------------
 

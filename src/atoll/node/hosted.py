@@ -11,16 +11,17 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from atoll.engines.contract import Engine, Sandbox
+from atoll.engines.contract import Process, Sandbox
 from atoll.errors import NotFound
-from atoll.model.ids import KernelId, SandboxId
+from atoll.model.ids import KernelId, ProcessId, SandboxId
 from atoll.model.kernel import Cell, Event, KernelInfo
+from atoll.model.process import Command
 from atoll.model.sandbox import Manifest, SandboxInfo, SandboxSpec
 from atoll.node.activity import Activity
 from atoll.node.cell_streams import stream_cell
 from atoll.node.commands import Commands
-from atoll.node.drivers import AtHome, drive_here
 from atoll.node.files import Files
+from atoll.node.kernel_spool import Spools
 from atoll.node.kernels import Kernel
 from atoll.node.terminals import Terminals
 
@@ -28,8 +29,11 @@ from atoll.node.terminals import Terminals
 class HostedSandbox:
     """One sandbox of a node."""
 
-    def __init__(self, spec: SandboxSpec, sandbox: Sandbox, tasks: TaskGroup) -> None:
+    def __init__(
+        self, spec: SandboxSpec, sandbox: Sandbox, tasks: TaskGroup, spools: Spools | None = None
+    ) -> None:
         self._id = spec.id
+        self._spools = spools
         self._spec = spec
         self._sandbox = sandbox
         self._main: Kernel | None = None
@@ -45,6 +49,11 @@ class HostedSandbox:
     def info(self) -> SandboxInfo:
         """Facts at this moment."""
         return replace(self._sandbox.info, id=self._id)
+
+    @property
+    def engine_id(self) -> SandboxId:
+        """The id by which its engine knows it."""
+        return self._sandbox.id
 
     def rename(self, sandbox_id: SandboxId) -> None:
         """Be known by another id: that of whoever takes it from a pool."""
@@ -81,17 +90,19 @@ class HostedSandbox:
         async with self._opening:
             if self._main is None or self._main.is_over:
                 await self._forget(self._main)
-                self._main = await self._open()
+                self._main = await self._open(is_main=True)
             return self._main
 
-    def adopt_kernel(self, kernel: Kernel) -> None:
-        """Take the kernel that was opened together with the sandbox."""
-        self._main = self._kernels[kernel.id] = kernel
+    def add_kernel(self, kernel: Kernel, *, is_main: bool) -> None:
+        """Take a kernel that was opened together with the sandbox, or by another node."""
+        self._kernels[kernel.id] = kernel
+        if is_main:
+            self._main = kernel
 
     async def open_kernel(self) -> KernelInfo:
         """Open one more kernel, with variables of its own."""
         async with self._opening:
-            return (await self._open()).info(is_main=False)
+            return (await self._open(is_main=False)).info(is_main=False)
 
     def list_kernels(self) -> Sequence[KernelInfo]:
         """Return all kernels, the oldest first."""
@@ -104,10 +115,11 @@ class HostedSandbox:
         async with self._opening:
             old = self._main if kernel_id is None else self._find(kernel_id)
             await self._forget(old)
-            new = await self._open(old.id if old is not None else None)
-            if old is self._main:
+            is_main = old is self._main
+            new = await self._open(old.id if old is not None else None, is_main=is_main)
+            if is_main:
                 self._main = new
-            return new.info(is_main=new is self._main)
+            return new.info(is_main=is_main)
 
     async def interrupt_kernel(self, kernel_id: KernelId | None = None) -> None:
         """Interrupt the cell that runs, as Ctrl-C would."""
@@ -137,9 +149,10 @@ class HostedSandbox:
             )
         return kernel
 
-    async def _open(self, kernel_id: KernelId | None = None) -> Kernel:
-        kernel = await Kernel.open(self._sandbox, self._spec.env)
+    async def _open(self, kernel_id: KernelId | None = None, *, is_main: bool) -> Kernel:
+        kernel = await Kernel.open(self._sandbox, self._spec.env, self._spools)
         kernel.id = kernel_id or kernel.id
+        kernel.label(is_main=is_main)
         self._kernels[kernel.id] = kernel
         return kernel
 
@@ -161,6 +174,23 @@ class HostedSandbox:
                 await self.destroy()
             raise
 
+    async def start(self, command: Command, process_id: ProcessId) -> Process:
+        """Start a process under an id that was written down before."""
+        return await self._sandbox.start(command, process_id)
+
+    async def find_process(self, process_id: ProcessId, command: Command) -> Process:
+        """Return a process that another node started; raises `NotFound`."""
+        return await self._sandbox.find_process(process_id, command)
+
+    def keep(self, slot: str, fds: Sequence[int]) -> None:
+        """Have descriptors outlive this node, if the engine can."""
+        if self._spools is not None:
+            self._sandbox.keep(slot, fds)
+
+    def kept(self, slot: str) -> Sequence[int]:
+        """Return the descriptors that another node had kept."""
+        return self._sandbox.kept(slot)
+
     async def connect(self, port: int) -> socket:
         """Return a stream connected to a port inside."""
         return await self._sandbox.connect(port)
@@ -180,39 +210,11 @@ class HostedSandbox:
     async def destroy(self) -> None:
         """End the sandbox and all in it; safe to call twice."""
         await self._sandbox.destroy()
+        for kernel in self._kernels.values():
+            kernel.forget_spool()
+        if self._spools is not None:
+            self._spools.remove()
 
     def destroy_here(self) -> bool:
         """End it in this thread, if that can be; else return False."""
         return self._sandbox.destroy_here()
-
-
-async def open_hosted(engine: Engine, spec: SandboxSpec, tasks: TaskGroup) -> HostedSandbox:
-    """Make a sandbox; what goes on in its background, `tasks` owns."""
-    sandbox = await engine.create(spec)
-    try:
-        hosted = HostedSandbox(spec, sandbox, tasks)
-        if spec.kernel:
-            await hosted.find_kernel()
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await sandbox.destroy()
-        raise
-    return hosted
-
-
-def open_hosted_here(
-    engine: Engine, spec: SandboxSpec, tasks: TaskGroup, at_home: AtHome
-) -> HostedSandbox:
-    """Make a sandbox in this thread, if the engine has `Feature.CREATE_HERE`."""
-    sandbox = engine.create_here(spec)
-    try:
-        hosted = HostedSandbox(spec, sandbox, tasks)
-        process = sandbox.take_kernel()
-        if process is not None:
-            kernel = Kernel(process)
-            drive_here(kernel.greet(spec.env), kernel.control, at_home)
-            hosted.adopt_kernel(kernel)
-    except BaseException:
-        at_home(sandbox.destroy)
-        raise
-    return hosted

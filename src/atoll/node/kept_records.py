@@ -17,13 +17,14 @@ from typing import Any, TypeAlias
 
 import anyio
 from anyio import to_thread
-from sqlalchemy import Column, ColumnElement
+from sqlalchemy import Column, ColumnElement, select
 
 from atoll.errors import AtollError, InternalError, Unavailable
 from atoll.model.ids import ExecutionId, SandboxId, WorkspaceId
 from atoll.model.sandbox import SandboxState
 from atoll.node.journal import Entry, Journal
 from atoll.node.records import (
+    MOST_PER_PAGE,
     ExecutionRecord,
     IdempotencyRecord,
     LivingSandboxes,
@@ -205,6 +206,21 @@ class KeptRecords:
         with _soon():
             await self._settle()
             return await self._store.list(ExecutionRecord, *wanted, limit=limit, after=after)
+
+    async def running(self) -> Sequence[ExecutionRecord]:
+        here = select(SANDBOXES.c.id).where(SANDBOXES.c.node == self._node)
+        wanted = (EXECUTIONS.c.ended_at.is_(None), EXECUTIONS.c.sandbox.in_(here))
+        found: list[ExecutionRecord] = []
+        after = None
+        await self._settle()
+        while True:
+            page = await self._store.list(
+                ExecutionRecord, *wanted, limit=MOST_PER_PAGE, after=after
+            )
+            found += page.records
+            after = page.after
+            if after is None:
+                return found[::-1]
 
     async def list_workspaces(
         self, *, owner: str | None = None, limit: int = 100, after: str | None = None

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from atoll.engines.contract import KernelProcess
 from atoll.errors import NotFound
-from atoll.model.ids import ProcessId
+from atoll.model.ids import KernelId, ProcessId
 from atoll.model.process import Output, Stream
 from atoll.node.spool import Spool
 
@@ -82,6 +82,14 @@ class SpooledRequest:
     phase: Phase = Phase.SENT
 
 
+@dataclass(frozen=True, slots=True)
+class KernelLabel:
+    """Which kernel of its sandbox a folder belongs to."""
+
+    kernel: KernelId
+    is_main: bool
+
+
 class KernelSpool:
     """The files of one kernel, and what is known of its request."""
 
@@ -127,6 +135,10 @@ class KernelSpool:
         """Write down what has to be known of a request; killed or not, all of it or nothing."""
         text = json.dumps(astuple(request)).encode()
         os.pwrite(self._state, _STATE.pack(len(text), crc32(text)) + text, 0)
+
+    def label(self, label: KernelLabel) -> None:
+        """Write down which kernel this is."""
+        (self._folder / "label").write_text(json.dumps(astuple(label)))
 
     def close(self) -> None:
         """Let go of the files; they stay for whoever takes the kernel over. Safe to call twice."""
@@ -177,6 +189,14 @@ class Spools:
             spool.forget()
             request = SpooledRequest(seq=request.seq)
         return spool, request
+
+    def read_label(self, process_id: ProcessId) -> KernelLabel:
+        """Return which kernel another node left in a folder; raises `NotFound`."""
+        try:
+            kernel, is_main = json.loads((self._folder / process_id / "label").read_text())
+        except (FileNotFoundError, ValueError) as error:
+            raise NotFound(f"kernel {process_id} was not ready yet") from error
+        return KernelLabel(KernelId(kernel), bool(is_main))
 
     def remove(self, process_id: ProcessId | None = None) -> None:
         """Remove the files of a kernel, or of all, that are no more."""

@@ -20,7 +20,7 @@ from atoll.node.conversation import (
     Needs,
 )
 from atoll.node.drivers import Control, Prompter, drive
-from atoll.node.kernel_spool import KernelSpool, SpooledRequest, Spools
+from atoll.node.kernel_spool import KernelLabel, KernelSpool, SpooledRequest, Spools
 from atoll.node.turns import Turns
 
 
@@ -142,6 +142,15 @@ class Kernel:
     async def close(self) -> None:
         """End the kernel and all that it started; safe to call twice."""
         await self.process.close()
+        self.forget_spool()
+
+    def label(self, *, is_main: bool) -> None:
+        """Write down which kernel this is, for whoever takes it over."""
+        if self._spool is not None:
+            self._spool.label(KernelLabel(self.id, is_main))
+
+    def forget_spool(self) -> None:
+        """Remove the files of a kernel that is no more; safe to call twice."""
         if self._spool is not None:
             self._spool.remove()
 

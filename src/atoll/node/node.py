@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,13 +24,17 @@ from atoll.model.ids import SandboxId
 from atoll.model.sandbox import (
     SandboxInfo,
     SandboxRequest,
+    SandboxSpec,
     SandboxState,
     check_labels,
     check_name,
 )
 from atoll.node.clock import read_boot_id
 from atoll.node.hooks import Hook, Hooks, SandboxCreated, SandboxDestroyed
-from atoll.node.hosted import HostedSandbox, open_hosted, open_hosted_here
+from atoll.node.hosted import HostedSandbox
+from atoll.node.hosting import Hosting
+from atoll.node.kernel_spool import SpooledRequest
+from atoll.node.kernels import Kernel
 from atoll.node.lifetimes import LifetimeRules, Lifetimes, Mortal
 from atoll.node.pool import Pool
 from atoll.node.quotas import QuotaRules, Quotas
@@ -57,6 +62,14 @@ class SandboxPage:
 
 
 @dataclass(frozen=True, slots=True)
+class Adoption:
+    """A sandbox that was taken over, and what was last asked of each of its kernels."""
+
+    resident: Resident
+    requests: Mapping[Kernel, SpooledRequest]
+
+
+@dataclass(frozen=True, slots=True)
 class Home:
     """The event loop that a node lives in, as other threads see it."""
 
@@ -76,9 +89,15 @@ class Node:
         *,
         rules: NodeRules | None = None,
         hooks: Sequence[Hook] = (),
+        spools: Path | None = None,
     ) -> None:
+        """Hold the sandboxes of an engine, which stays the caller's.
+
+        With `spools`, a folder, another node can take over kernels, if the engine has `Feature.ADOPTION`.
+        """
         rules = rules or NodeRules()
         self._engine = engine
+        self._hosting = Hosting(engine, home.tasks, spools)
         self._records = records
         self._home = home
         self._rules = rules
@@ -91,7 +110,7 @@ class Node:
         self._hooks = Hooks(hooks, home.tasks, home.wake)
         self._lifetimes = Lifetimes(rules.lifetimes, self._mortals, self._end_mortal, home.wake)
         self._closed = False
-        self.pool = Pool(engine, home.tasks, home.wake)
+        self.pool = Pool(self._hosting, home.wake)
 
     # --- creating --------------------------------------------------------------------------------------------
 
@@ -106,9 +125,7 @@ class Node:
         """
         record = self._intend(request)
         try:
-            hosted = self.pool.take(request.spec) or await open_hosted(
-                self._engine, request.spec, self._home.tasks
-            )
+            hosted = self.pool.take(request.spec) or await self._hosting.open(request.spec)
             await hosted.seed(request.manifest)
         except BaseException as error:
             self._give_up(record, error)
@@ -123,8 +140,8 @@ class Node:
             return made
         record = self._intend(request)
         try:
-            hosted = self.pool.take(request.spec) or open_hosted_here(
-                self._engine, request.spec, self._home.tasks, self._home.call
+            hosted = self.pool.take(request.spec) or self._hosting.open_here(
+                request.spec, self._home.call
             )
             if request.manifest:
                 self._home.call(hosted.seed, request.manifest)
@@ -154,7 +171,9 @@ class Node:
 
     def _settle(self, record: SandboxRecord, hosted: HostedSandbox) -> Resident:
         """Take in a sandbox that is ready."""
-        resident = Resident(replace(record, state=SandboxState.RUNNING), hosted)
+        # One from the pool has another id for its engine, by which it would be taken over.
+        spec = {**record.spec, "id": hosted.engine_id}
+        resident = Resident(replace(record, state=SandboxState.RUNNING, spec=spec), hosted)
         self._records.remember(resident.record)
         self._residents[resident.id] = resident
         self._lifetimes.changed(resident)
@@ -313,6 +332,63 @@ class Node:
             self._unregister(record)
             self._quotas.give_back(record.owner)
         return ended
+
+    # --- what another node left ------------------------------------------------------------------------------
+
+    async def adopt(self) -> Sequence[Adoption]:
+        """Take over the sandboxes that another node left, before anything else is done.
+
+        Those that are gone meanwhile are `LOST`; what no record tells of is ended. Nobody else's is touched.
+        """
+        left = set(await self._engine.leftovers()) if self.keeps_sandboxes else set()
+        adopted = []
+        for record in self._records.living():
+            engine_id = SandboxId(record.spec["id"])
+            if record.state is SandboxState.CREATING:
+                self._write_loss(record, "its node ended while it was being made")
+            elif engine_id not in left:
+                self._write_loss(record, "it ended while no node was there")
+            elif (taken := await self._adopt(record)) is not None:
+                adopted.append(taken)
+                left.discard(engine_id)
+        for sandbox_id in left:
+            with _reported("sandbox.not_discarded", sandbox=sandbox_id):
+                await self._engine.discard(sandbox_id)
+        return adopted
+
+    @property
+    def keeps_sandboxes(self) -> bool:
+        """Whether sandboxes can outlive this node."""
+        return Feature.ADOPTION in self._features
+
+    async def leave(self) -> None:
+        """Let go of all sandboxes without ending any, for the next node; make no more."""
+        with self._guard:
+            self._closed = True
+        await self._engine.leave()
+
+    async def _adopt(self, record: SandboxRecord) -> Adoption | None:
+        try:
+            taken = await self._hosting.adopt(SandboxSpec.from_json(record.spec))
+        except AtollError as error:
+            self._write_loss(record, error.message)
+            return None
+        taken.hosted.rename(record.id)
+        resident = Resident(replace(record, generation=record.generation + 1), taken.hosted)
+        self._quotas.take_over(record.owner)
+        self._register(record)
+        self._records.remember(resident.record)
+        self._residents[resident.id] = resident
+        self._lifetimes.changed(resident)
+        return Adoption(resident, taken.requests)
+
+    def _write_loss(self, record: SandboxRecord, reason: str) -> None:
+        _log.warning("sandbox.lost", extra={"sandbox": record.id, "reason": reason})
+        lost = replace(
+            record, state=SandboxState.LOST, reason=f"lost: {reason}", ended_at=time.time()
+        )
+        self._records.remember(lost)
+        self._hooks.tell(SandboxDestroyed(describe(lost)))
 
     # --- in the background -----------------------------------------------------------------------------------
 

@@ -9,13 +9,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
 import anyio
-from anyio.abc import TaskGroup
 
-from atoll.engines.contract import Engine
 from atoll.errors import AtollError, InvalidRequest
 from atoll.model.ids import SandboxId, new_sandbox_id
 from atoll.model.sandbox import SandboxSpec, SandboxState
-from atoll.node.hosted import HostedSandbox, open_hosted
+from atoll.node.hosted import HostedSandbox
+from atoll.node.hosting import Hosting
 
 MOST_READY = 1000
 # Whoever has just got a sandbox works with it now; making the next one can wait.
@@ -38,9 +37,9 @@ class _Shelf:
 class Pool:
     """Ready sandboxes by their whole configuration. `take` may be called in any thread."""
 
-    def __init__(self, engine: Engine, tasks: TaskGroup, wake: Callable[..., object]) -> None:
-        self._engine = engine
-        self._tasks = tasks
+    def __init__(self, hosting: Hosting, wake: Callable[..., object]) -> None:
+        self._hosting = hosting
+        self._tasks = hosting.tasks
         self._wake = wake  # runs a function in the node's event loop
         self._shelves: dict[Hashable, _Shelf] = {}
         self._guard = threading.Lock()
@@ -108,7 +107,7 @@ class Pool:
 
     async def _make(self, shelf: _Shelf) -> HostedSandbox:
         spec = replace(shelf.spec, id=new_sandbox_id())
-        hosted = await open_hosted(self._engine, spec, self._tasks)
+        hosted = await self._hosting.open(spec)
         kernel = hosted.live_kernel()
         if kernel is not None:
             await kernel.rehearse()

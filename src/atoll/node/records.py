@@ -178,6 +178,10 @@ class Records(Protocol):
         """Return executions, the newest first. Raises `Unavailable`, and `InvalidRequest` for a bad cursor."""
         ...
 
+    async def running(self) -> Sequence[ExecutionRecord]:
+        """Return the executions in this node's sandboxes that have not ended, the oldest first. Raises `Unavailable`."""
+        ...
+
     async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
         """Return what a key stands for; None if it is free. Raises `Unavailable`."""
         ...
@@ -334,6 +338,11 @@ class MemoryRecords:
             known = [self._executions[each] for each in ids]
         wanted = (record for record in known if owner in (None, record.owner))
         return _page(wanted, limit, after)
+
+    async def running(self) -> Sequence[ExecutionRecord]:
+        with self._guard:
+            known = [each for each in self._executions.values() if each.ended_at is None]
+        return sorted(known, key=lambda each: each.started_at)
 
     async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
         return self._keys.get((owner, key))
