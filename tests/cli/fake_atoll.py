@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from atoll.cli.main import main
 from atoll.engines import catalog
-from atoll.engines.contract import Check, Engine
+from atoll.engines.contract import Check, Engine, Lasting
 from atoll.testing.fake import FakeEngine
 
 
@@ -26,6 +26,7 @@ def make_engine(
     data_dir: Path,
     mountable: Sequence[Path] = (),
     trees: catalog.Trees = MappingProxyType({}),
+    lasting: Lasting | None = None,
 ) -> Engine:
     return BrokenEngine() if os.environ.get("FAKE_ENGINE_BROKEN") else FakeEngine()
 

@@ -12,91 +12,86 @@ from atoll.node.records import MemoryRecords
 
 
 class Work:
-    """Counts how often it was carried out; each time it makes something else."""
+    """Makes things under the ids that it is given, and knows which it made."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.made: list[str] = []
 
-    async def __call__(self) -> str:
-        self.count += 1
-        made = f"made-{self.count}"
+    async def make(self, thing: str) -> None:
         await anyio.lowlevel.checkpoint()
-        return made
+        self.made.append(thing)
+
+    async def has_made(self, thing: str) -> bool:
+        return thing in self.made
 
 
 def request(key: str = "key", content: str = "content", owner: str = "ann") -> KeyedRequest:
     return KeyedRequest(owner, key, "POST /things", content)
 
 
+async def ask(
+    idempotency: Idempotency, work: Work, intended: str, asked: KeyedRequest | None = None
+) -> Answer:
+    return await idempotency.once(asked or request(), intended, work.make, work.has_made)
+
+
 async def test_the_same_request_has_one_effect() -> None:
     idempotency, work = Idempotency(MemoryRecords()), Work()
-    assert await idempotency.once(request(), work) == Answer("made-1", is_replay=False)
-    assert await idempotency.once(request(), work) == Answer("made-1", is_replay=True)
-    assert work.count == 1
+    assert await ask(idempotency, work, "first") == Answer("first", is_replay=False)
+    assert await ask(idempotency, work, "second") == Answer("first", is_replay=True)
+    assert work.made == ["first"]
 
 
 async def test_requests_at_the_same_time_have_one_effect() -> None:
     idempotency, work = Idempotency(MemoryRecords()), Work()
     answers: list[Answer] = []
 
-    async def ask() -> None:
-        answers.append(await idempotency.once(request(), work))
+    async def ask_one(intended: str) -> None:
+        answers.append(await ask(idempotency, work, intended))
 
     async with anyio.create_task_group() as tasks:
-        for _ in range(20):
-            tasks.start_soon(ask)
-    assert work.count == 1
-    assert {answer.id for answer in answers} == {"made-1"}
+        for number in range(20):
+            tasks.start_soon(ask_one, f"thing {number}")
+    assert len(work.made) == 1
+    assert {answer.id for answer in answers} == set(work.made)
     assert [answer.is_replay for answer in answers].count(False) == 1
 
 
 async def test_a_key_stands_for_one_request() -> None:
     idempotency, work = Idempotency(MemoryRecords()), Work()
-    await idempotency.once(request(), work)
-    with pytest.raises(Conflict, match="another request"):
-        await idempotency.once(request(content="else"), work)
-    with pytest.raises(Conflict, match="another request"):
-        await idempotency.once(KeyedRequest("ann", "key", "DELETE /things", "content"), work)
-    assert work.count == 1
+    await ask(idempotency, work, "first")
+    for other in (request(content="else"), KeyedRequest("ann", "key", "DELETE", "content")):
+        with pytest.raises(Conflict, match="another request"):
+            await ask(idempotency, work, "second", other)
+    assert work.made == ["first"]
 
 
 async def test_owners_do_not_share_keys() -> None:
     idempotency, work = Idempotency(MemoryRecords()), Work()
-    await idempotency.once(request(owner="ann"), work)
-    assert (await idempotency.once(request(owner="bob"), work)).id == "made-2"
+    await ask(idempotency, work, "first", request(owner="ann"))
+    assert await ask(idempotency, work, "second", request(owner="bob")) == Answer("second")
 
 
 async def test_a_failure_leaves_the_key_free() -> None:
     idempotency, work = Idempotency(MemoryRecords()), Work()
 
-    async def fail() -> str:
+    async def fail(_thing: str) -> None:
         raise Unavailable("not now")
 
     with pytest.raises(Unavailable):
-        await idempotency.once(request(), fail)
-    assert await idempotency.once(request(), work) == Answer("made-1")
-
-
-async def test_a_node_that_ended_in_between_is_not_repeated_blindly() -> None:
-    records, work = MemoryRecords(), Work()
-    records.remember(request().intent(None))
-    with pytest.raises(Conflict, match="nobody can say"):
-        await Idempotency(records).once(request(), work)
-    assert work.count == 0
+        await idempotency.once(request(), "first", fail, work.has_made)
+    assert await ask(idempotency, work, "second", request(content="else")) == Answer("second")
 
 
 @pytest.mark.parametrize("was_made", [True, False])
-async def test_an_intended_id_tells_whether_it_was_made(was_made: bool) -> None:
+async def test_a_node_that_ended_in_between_is_gone_on_with(was_made: bool) -> None:
     records, work = MemoryRecords(), Work()
-    records.remember(request().intent("intended"))
-
-    async def exists(thing: str) -> bool:
-        assert thing == "intended"
-        return was_made
-
-    answer = await Idempotency(records).once(request(), work, intended="new", exists=exists)
-    expected = Answer("intended", is_replay=True) if was_made else Answer("made-1")
-    assert (answer, work.count) == (expected, 0 if was_made else 1)
+    records.remember(request().intent("first"))
+    if was_made:
+        await work.make("first")
+    answer = await ask(Idempotency(records), work, "second")
+    assert answer == (Answer("first", is_replay=True) if was_made else Answer("second"))
+    assert len(work.made) == 1
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "ä", "x" * 256, "new\nline"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from typing import Any
 
@@ -64,11 +65,27 @@ def exchange(node: RunningNode, request: bytes, *, whole: bool = True) -> tuple[
     return int(head.split()[1]) if head else 0, body
 
 
+def make_ids(node: RunningNode) -> tuple[str, str]:
+    """Return the ids of a sandbox and of an execution in it."""
+    made = json.loads(exchange(node, post("/sandboxes", b'{"template": "base"}'))[1])["id"]
+    body = b'{"argv": ["echo", "hello"], "wait": true}'
+    _, answer = exchange(node, post(f"/sandboxes/{made}/executions", body))
+    return made, json.loads(answer)["id"]
+
+
+def post(path: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n"
+    kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return f"{head}{kind}".encode() + body
+
+
 def test_nothing_malformed_is_a_fault_of_the_node(node: RunningNode, campaign: Campaign) -> None:
     chance = campaign.random
+    ids = [*make_ids(node), "a" * 26]
     for _ in range(campaign.count(4000)):
         word = chance.choice(WORDS)
-        path = chance.choice(PATHS).replace("{id}", word or "a" * 26).replace("{word}", word)
+        known = chance.choice([*ids, word or "-"])
+        path = chance.choice(PATHS).replace("{id}", known).replace("{word}", word)
         body = chance.choice(BODIES)
         lines = [
             f"{chance.choice(METHODS)} {path}{chance.choice(QUERIES)} HTTP/1.1",
@@ -140,3 +157,29 @@ async def test_a_clients_error_is_that_of_the_node(client: HttpNode) -> None:
     with pytest.raises(AtollError) as caught:
         await client.call("GET", f"/sandboxes/{'b' * 26}")
     assert (caught.value.code, caught.value.details) == ("not_found", {"sandbox": "b" * 26})
+
+
+def test_a_request_that_is_too_large_is_refused_unread(node: RunningNode) -> None:
+    head = "POST /sandboxes HTTP/1.1\r\nHost: node\r\nConnection: close\r\n"
+    status, body = exchange(node, f"{head}Content-Length: {1 << 40}\r\n\r\n".encode())
+    assert (status, json.loads(body)["error"]["code"]) == (413, "limit_exceeded")
+
+
+def test_a_request_that_does_not_say_how_large_it_is_ends_at_the_limit(node: RunningNode) -> None:
+    chunk = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
+    with node.connect() as connection:
+        connection.sendall(
+            b"POST /sandboxes HTTP/1.1\r\nHost: node\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        sent = 0
+        answer = b""
+        while not answer and sent < 1000:
+            try:
+                connection.sendall(chunk)
+            except OSError:
+                break
+            sent += 1
+            if select.select([connection], [], [], 0)[0]:
+                answer = connection.recv(65536)
+    assert sent < 1000

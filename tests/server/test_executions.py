@@ -230,16 +230,39 @@ async def test_an_execution_is_cancelled_with_its_reader(
     assert (await wait_ended(client, execution))["outcome"]["reason"] == "killed"
 
 
+async def test_whoever_waits_and_leaves_takes_the_execution_along(
+    client: HttpNode, node: RunningNode, sandbox: str
+) -> None:
+    body = json.dumps({"argv": ["sleep", "1000"], "wait": True, "on_disconnect": "cancel"})
+    path = f"/sandboxes/{sandbox}/executions"
+    with node.connect() as connection:
+        connection.sendall(request_bytes(path, body))
+        execution = await wait_begun(client, path)
+    assert (await wait_ended(client, execution["id"]))["outcome"]["reason"] == "killed"
+
+
+async def wait_begun(client: HttpNode, path: str) -> dict[str, Any]:
+    with anyio.fail_after(60):
+        while True:
+            begun: list[dict[str, Any]] = await client.call("GET", path)
+            if begun:
+                return begun[0]
+            await anyio.sleep(0.02)
+
+
+def request_bytes(path: str, body: str) -> bytes:
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: node\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
 async def leave_after_first_line(node: RunningNode, sandbox: str, on_disconnect: str) -> str:
     """Start a streamed command that waits for a file, and go away once it has begun."""
     line = "echo first; while [ ! -e go-on ]; do sleep 0.05; done; echo last"
     body = json.dumps({"command": line, "stream": True, "on_disconnect": on_disconnect})
-    request = (
-        f"POST /sandboxes/{sandbox}/executions HTTP/1.1\r\nHost: node\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
-    )
     with node.connect() as connection:
-        connection.sendall(request.encode())
+        connection.sendall(request_bytes(f"/sandboxes/{sandbox}/executions", body))
         seen = b""
         while b"first" not in seen:
             seen += await anyio.to_thread.run_sync(connection.recv, 65536)

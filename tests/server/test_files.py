@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from urllib.parse import quote
 
+import anyio
 import pytest
 
 from atoll.client.http import HttpNode
 from atoll.errors import InvalidRequest, NotFound
+from tests.running_node import RunningNode
 
 ODD_NAMES = ["with space.txt", "percent%41.txt", "ünïcode.txt", "plus+and&.txt", "question?.txt"]
 
@@ -123,3 +125,34 @@ async def test_a_path_that_leads_out_is_refused(client: HttpNode, sandbox: str, 
         await client.call("PUT", f"/sandboxes/{sandbox}/files/{path}", data=once(b"x"))
     listed = await client.call("GET", f"/sandboxes/{sandbox}/files/")
     assert listed["entries"] == []
+
+
+async def test_a_name_that_is_no_text_is_listed_nevertheless(
+    client: HttpNode, sandbox: str
+) -> None:
+    line = {"code": "touch $(printf 'odd\\377name')"}
+    assert (await client.call("POST", f"/sandboxes/{sandbox}/execute", body=line))["exit_code"] == 0
+    listed = await client.call("GET", f"/sandboxes/{sandbox}/files/")
+    (name,) = [each["name"] for each in listed["entries"]]
+    assert name.startswith("odd") and name.endswith("name")
+
+
+async def test_half_an_upload_is_no_file(client: HttpNode, node: RunningNode, sandbox: str) -> None:
+    with node.connect() as connection:
+        connection.sendall(
+            f"PUT /sandboxes/{sandbox}/files/half HTTP/1.1\r\nHost: node\r\n"
+            "Content-Length: 1000000\r\n\r\n".encode()
+            + bytes(500_000)
+        )
+    await wait_quiet(client)
+    listed = await client.call("GET", f"/sandboxes/{sandbox}/files/")
+    assert listed["entries"] == []
+
+
+async def wait_quiet(client: HttpNode) -> None:
+    """Wait until the node answers nobody else."""
+    with anyio.fail_after(60):
+        while True:
+            if (await client.call("GET", "/ready"))["requests"] == 0:
+                return
+            await anyio.sleep(0.02)

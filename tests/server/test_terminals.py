@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import aclosing
 from typing import Any
 
@@ -77,14 +78,44 @@ async def test_standard_input_is_sent_and_ended(client: HttpNode, sandbox: str) 
             assert await read_until(attachment, b"\n") == b"1000000\n"
 
 
-async def test_a_message_that_is_none_is_refused(client: HttpNode, sandbox: str) -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "resize", "rows": "x"},
+        {"kind": "resize", "rows": 0},
+        {"kind": "resize", "rows": 10, "columns": 10},
+        {"kind": "signal"},
+        {"kind": "signal", "signal": 1000},
+        {"kind": "unknown"},
+        {"kind": "cancel", "more": 1},
+    ],
+)
+async def test_a_message_that_cannot_be_obeyed_is_refused(
+    client: HttpNode, sandbox: str, message: dict[str, Any]
+) -> None:
     execution = await start(client, sandbox, argv=["sleep", "1000"])
     async with client.attach(execution) as attachment, aclosing(attachment.events()) as events:
-        for nonsense in ("resize", "unknown"):
-            await attachment.tell(nonsense, rows="x")
-            with pytest.raises(InvalidRequest):
-                await anext(events)
-            break
+        await attachment.tell(**message)
+        with pytest.raises(InvalidRequest), anyio.fail_after(60):
+            await anext(events)
+    assert (await client.call("GET", f"/executions/{execution}"))["state"] == "running"
+    await client.call("DELETE", f"/executions/{execution}")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\0", "7" * 5000])
+async def test_a_text_that_is_no_message_is_refused(
+    client: HttpNode, node: RunningNode, sandbox: str, text: str
+) -> None:
+    execution = await start(client, sandbox, argv=["sleep", "1000"])
+    transport = AsyncHTTPTransport(uds=str(node.socket_path))
+    async with (
+        AsyncClient(transport=transport, base_url="http://node") as bare,
+        bare.websocket(f"/executions/{execution}/attach") as socket,
+    ):
+        await socket.send_text(text)
+        with anyio.fail_after(60):
+            answer = json.loads(await socket.receive_text())
+    assert (answer["type"], answer["error"]["code"]) == ("refused", "invalid_request")
     await client.call("DELETE", f"/executions/{execution}")
 
 

@@ -19,7 +19,10 @@ from typing import NoReturn, Protocol, cast
 from atoll.cli.arguments import Misuse, Parser
 from atoll.cli.messages import complain, describe_error
 
-COMMANDS = ("run", "repl", "shell", "up", "doctor", "version")
+COMMANDS = (
+    *("run", "repl", "shell", "up", "doctor", "version"),
+    *("node", "create", "ls", "exec", "logs", "cp", "rm"),
+)
 
 # Our own exit codes; all others are the program's. Container tools use 125 in the same sense.
 MISUSED, FAILED, INTERRUPTED, BROKEN_PIPE = 2, 125, 130, 141

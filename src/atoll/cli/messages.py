@@ -51,6 +51,8 @@ def describe_error(error: BaseException) -> tuple[str, str]:
 
 
 def _next_step(error: AtollError) -> str:
+    if "next_step" in error.details:
+        return str(error.details["next_step"])
     if isinstance(error, Unsupported | Unavailable):
         return "'atoll doctor' shows what this machine lacks"
     if isinstance(error, InvalidRequest):

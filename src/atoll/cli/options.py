@@ -69,7 +69,7 @@ def read_wish(options: Namespace) -> Wish:
     return Wish(
         engine=options.engine,
         limits=read_limits(options.memory, options.cpus, options.processes, options.best_effort),
-        env=_read_variables(options.env),
+        env=read_variables(options.env),
         files=options.files,
         keep=options.keep,
     )
@@ -92,7 +92,8 @@ def read_limits(
     return limits
 
 
-def _read_variables(assignments: Sequence[str]) -> Mapping[str, str]:
+def read_variables(assignments: Sequence[str]) -> Mapping[str, str]:
+    """Return the variables of repeated `--env NAME=VALUE`."""
     variables = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")

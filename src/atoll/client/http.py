@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import anyio
 import httpx2
 from httpx2 import AsyncClient, AsyncHTTPTransport, Response, Timeout
 from httpx2.websockets import AsyncWebSocketSession, HTTPXWSException, WebSocketUpgradeError
+from wsproto.utilities import LocalProtocolError
 
 from atoll.client.places import data_directory
-from atoll.errors import AtollError, InvalidRequest, Unavailable, by_code
+from atoll.errors import AtollError, Conflict, InvalidRequest, Unavailable, by_code
 from atoll.model.execution import EventType, ExecutionEvent, event_from_json
 
 _SOCKET = "node.sock"
 # Commands and cells may say nothing for as long as they like.
 _TIMEOUT = Timeout(10.0, read=None, write=None)
 _MOST_MESSAGE_BYTES = 64 << 20
+# How long a node may take to come back, and how often it is looked for.
+_PATIENCE_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 
 
 def node_address(environ: Mapping[str, str] = os.environ) -> str:
@@ -104,7 +108,36 @@ class HttpNode:
             async with self._client.stream("GET", path, params=_given(params)) as answer:
                 await _check_stream(answer)
                 async for line in answer.aiter_lines():
-                    yield event_from_json(json.loads(line))
+                    yield event_from_json(_parse(line))
+
+    async def follow(self, execution_id: str) -> AsyncGenerator[ExecutionEvent, None]:
+        """Yield all events of an execution to its end; if the node goes away, the next one is waited for.
+
+        Raises `Unavailable` if there is none within a minute.
+        """
+        start = 0
+        while True:
+            try:
+                async with aclosing(self.events(execution_id, start)) as events:
+                    async for event in events:
+                        start = event.seq + 1
+                        yield event
+                        if event.type is EventType.END:
+                            return
+            except Unavailable:
+                pass  # so does a node that is told to end break off; either way another one may come
+            await self._wait_for_node()
+
+    async def _wait_for_node(self) -> None:
+        deadline = anyio.current_time() + _PATIENCE_SECONDS
+        while True:
+            try:
+                await self.call("GET", "/ready")
+                return
+            except Unavailable:
+                if anyio.current_time() > deadline:
+                    raise
+            await anyio.sleep(_LOOK_SECONDS)
 
     @asynccontextmanager
     async def attach(self, execution_id: str, start: int = 0) -> AsyncIterator[Attachment]:
@@ -157,8 +190,8 @@ class Attachment:
     async def events(self) -> AsyncGenerator[ExecutionEvent, None]:
         """Yield events up to the end of the execution; raise what the node refused."""
         while True:
-            message = json.loads(await self._socket.receive_text())
-            if message.get("type") == "refused":
+            message = _parse(await self._socket.receive_text())
+            if isinstance(message, dict) and message.get("type") == "refused":
                 raise _error_from_json(message["error"])
             event = event_from_json(message)
             yield event
@@ -166,12 +199,23 @@ class Attachment:
                 return
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to standard input."""
-        await self._socket.send_bytes(data)
+        """Send bytes to standard input; raises `Conflict` once the execution has ended."""
+        with _end_noticed():
+            await self._socket.send_bytes(data)
 
     async def tell(self, kind: str, **fields: Any) -> None:
-        """Send `resize`, `signal`, `close_stdin` or `cancel`."""
-        await self._socket.send_text(json.dumps({"type": kind, **fields}))
+        """Send `resize`, `signal`, `close_stdin` or `cancel`; raises `Conflict` once the execution has ended."""
+        with _end_noticed():
+            await self._socket.send_text(json.dumps({"type": kind, **fields}))
+
+
+@contextmanager
+def _end_noticed() -> Iterator[None]:
+    try:
+        yield
+    except LocalProtocolError as error:
+        # The node has closed its side; how it ended is among what it sent before.
+        raise Conflict("this execution has ended") from error
 
 
 def _make_client(address: str, token: str | None) -> AsyncClient:
@@ -203,6 +247,13 @@ async def _check_stream(answer: Response) -> None:
     if not answer.is_success:
         await answer.aread()
         raise _to_error(answer)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidRequest(f"this is no event of an execution: {text[:200]!r}") from error
 
 
 def _to_error(answer: Response) -> AtollError:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from socket import socket
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -20,7 +21,7 @@ from typing import NamedTuple, Protocol
 from atoll.errors import AtollError, InvalidRequest
 from atoll.model.file import FileInfo
 from atoll.model.ids import ProcessId, SandboxId
-from atoll.model.process import Command, Output, ProcessEnd, TerminalSize
+from atoll.model.process import Command, Output, ProcessEnd, Stream, TerminalSize
 from atoll.model.sandbox import SandboxInfo, SandboxSpec
 from atoll.model.tree import TreeLimits, TreeReport
 
@@ -71,6 +72,14 @@ class Check:
     required: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """How sandboxes outlive their node: the directory in which the next one finds them, and how long they wait for it."""
+
+    directory: Path
+    lease_seconds: float = 60.0
+
+
 class Engine(Protocol):
     """A way of making sandboxes on this machine."""
 
@@ -109,13 +118,36 @@ class Engine(Protocol):
         """
         ...
 
-    async def adopt(self, sandbox_id: SandboxId) -> Sandbox:
-        """Take over a sandbox that an earlier node left running.
+    async def leftovers(self) -> Sequence[SandboxId]:
+        """Return the sandboxes that an earlier node left, in whatever state; each is to be adopted or discarded.
+
+        Raises:
+            Unsupported: without `Feature.ADOPTION`.
+        """
+        ...
+
+    async def adopt(self, spec: SandboxSpec) -> Sandbox:
+        """Take over a sandbox that an earlier node made from `spec`, attested as at its birth.
+
+        Raises:
+            Unsupported: without `Feature.ADOPTION`.
+            NotFound: there is no such sandbox, it was never finished, or it has ended; nothing of it is left then.
+            Unavailable: it is not what it was at birth, and was destroyed.
+        """
+        ...
+
+    async def discard(self, sandbox_id: SandboxId) -> None:
+        """End a sandbox that an earlier node left, and remove everything of it.
 
         Raises:
             Unsupported: without `Feature.ADOPTION`.
             NotFound: there is no such sandbox.
         """
+        ...
+
+    async def leave(self) -> None:
+        """Let go without ending anything, for a node that comes back; raises `Unsupported` without
+        `Feature.ADOPTION`."""
         ...
 
     async def close(self) -> None:
@@ -141,8 +173,8 @@ class Sandbox(Protocol):
         """The sandbox's files."""
         ...
 
-    async def start(self, command: Command) -> Process:
-        """Start a process. A missing program is not an error: it ends with exit code 127.
+    async def start(self, command: Command, process_id: ProcessId | None = None) -> Process:
+        """Start a process, under an id that may be chosen before. A missing program is not an error: it ends with exit code 127.
 
         Cancelling this call leaves nothing running.
 
@@ -154,16 +186,46 @@ class Sandbox(Protocol):
         ...
 
     def take_kernel(self) -> KernelProcess | None:
-        """Return the kernel that was made together with the sandbox, once; None if there is none left."""
+        """Return the kernel that was made together with the sandbox, once; None if there is none left.
+
+        Its process id is `first_kernel_id` of the sandbox's.
+        """
         ...
 
-    async def fork_kernel(self) -> KernelProcess:
+    async def fork_kernel(self, process_id: ProcessId | None = None) -> KernelProcess:
         """Fork a kernel from the template's warm interpreter; its `channel` speaks `atoll_guest.messages`.
 
         Raises:
             Unsupported: without `Feature.KERNEL_FORK`, or the template has no interpreter.
             LimitExceeded: the sandbox has no room for another process.
         """
+        ...
+
+    async def find_process(self, process_id: ProcessId, command: Command) -> Process:
+        """Return a process of an adopted sandbox, once; it was started with `command` by an earlier node.
+
+        What it printed and nobody read can still be read, and its end is known whenever it came.
+
+        Raises:
+            NotFound: there is none of that id, or it never ran.
+        """
+        ...
+
+    async def find_kernel(self, process_id: ProcessId) -> KernelProcess:
+        """Return a kernel of an adopted sandbox, once; raises `NotFound` as `find_process` does."""
+        ...
+
+    def keep(self, slot: str, fds: Sequence[int]) -> None:
+        """Have up to 8 descriptors outlive this node, in place of what the slot held; none empties it.
+
+        Raises:
+            Unsupported: without `Feature.ADOPTION`.
+            LimitExceeded: there is no room for more.
+        """
+        ...
+
+    def kept(self, slot: str) -> Sequence[int]:
+        """Return the descriptors that an earlier node had kept in a slot, once, for the caller to close."""
         ...
 
     async def connect(self, port: int) -> socket:
@@ -232,6 +294,21 @@ class Process(Protocol):
         Ends when both streams have ended, or soon after the process has ended while something it left
         behind keeps them open. A second call raises `Conflict`. A terminal has one stream, stdout. A reader that stops reading stops
         the program, as a full pipe does.
+        """
+        ...
+
+    def descriptors(self) -> Mapping[Stream, int]:
+        """Return the outputs as descriptors that do not block, to be read instead of `output`.
+
+        They are the process's: `close` closes them. Raises `Unsupported` if this engine has none.
+        """
+        ...
+
+    def stdin_descriptor(self) -> int:
+        """Return standard input as a descriptor that does not block, to be written instead of `write`.
+
+        Raises:
+            Unsupported: this engine has none. Otherwise as `write`.
         """
         ...
 

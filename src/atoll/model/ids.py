@@ -30,6 +30,11 @@ def new_process_id() -> ProcessId:
     return ProcessId(_random_id())
 
 
+def first_kernel_id(sandbox_id: SandboxId) -> ProcessId:
+    """Return the process id of the kernel that is made together with a sandbox: known before either is there."""
+    return ProcessId(sandbox_id)
+
+
 def new_kernel_id() -> KernelId:
     """Return a fresh kernel id."""
     return KernelId(_random_id())

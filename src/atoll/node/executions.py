@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +51,16 @@ class ExecutionPage:
     after: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """An execution that is about to begin, with what its folder holds from the beginning."""
+
+    kind: ExecutionKind
+    what: Mapping[str, Any]
+    execution_id: ExecutionId | None = None
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
+
+
 class Executions:
     """All executions of a node."""
 
@@ -82,6 +92,7 @@ class Executions:
         keep_stdin: bool = False,
         background: bool = False,
         timeout: float | None = None,
+        execution_id: ExecutionId | None = None,
     ) -> Execution:
         """Start a command; with `keep_stdin` its standard input stays open for `Execution.write`.
 
@@ -93,7 +104,8 @@ class Executions:
         if keep_stdin and stdin is not None:
             raise InvalidRequest("stdin and keep_stdin exclude each other")
         what = _describe_command(command, check_seconds("timeout", timeout), background)
-        return await self._start(resident, ExecutionKind.COMMAND, command, what, stdin)
+        plan = _Plan(ExecutionKind.COMMAND, what, execution_id, {"stdin": stdin})
+        return await self._start(resident, plan, command)
 
     async def open_terminal(
         self,
@@ -103,11 +115,13 @@ class Executions:
         size: TerminalSize | None = None,
         cwd: str = ".",
         env: Mapping[str, str] | None = None,
+        execution_id: ExecutionId | None = None,
     ) -> Execution:
         """Start a shell, a shell line or an argument list on a terminal of its own; errors as `start_command`."""
         wanted = terminal_command(command, size=size, cwd=cwd, env=env)
         what = _describe_command(wanted, None, True)
-        return await self._start(resident, ExecutionKind.TERMINAL, wanted, what, None)
+        plan = _Plan(ExecutionKind.TERMINAL, what, execution_id)
+        return await self._start(resident, plan, wanted)
 
     async def start_cell(
         self,
@@ -116,6 +130,7 @@ class Executions:
         *,
         kernel: KernelId | None = None,
         timeout: float | None = None,
+        execution_id: ExecutionId | None = None,
     ) -> Execution:
         """Start a cell; one that the kernel has no time for yet waits.
 
@@ -125,24 +140,18 @@ class Executions:
         check_seconds("timeout", timeout)
         found = await resident.hosted.find_kernel(kernel)
         what = {"code": code[:_SHOWN_CHARACTERS], "kernel": found.id, "timeout": timeout}
-        execution = self._open(resident, CellExecution, ExecutionKind.CELL, what)
-        (self._place(execution.id) / "code").write_text(code)
+        files = {"code": code.encode("utf-8", "surrogatepass")}
+        plan = _Plan(ExecutionKind.CELL, what, execution_id, files)
+        execution = self._open(resident, CellExecution, plan)
         execution.kernel, execution.code = found, code
         self._begin(resident, execution, code)
         self._tasks.start_soon(self._see_through, resident, execution)
         return execution
 
-    async def _start(
-        self,
-        resident: Resident,
-        kind: ExecutionKind,
-        command: Command,
-        what: Mapping[str, Any],
-        stdin: bytes | None,
-    ) -> Execution:
-        execution = self._open(resident, ProcessExecution, kind, what)
+    async def _start(self, resident: Resident, plan: _Plan, command: Command) -> Execution:
+        execution = self._open(resident, ProcessExecution, plan)
         try:
-            input_fd = self._keep_stdin(resident, execution, stdin)
+            input_fd = self._keep_stdin(resident, execution)
             execution.relays = self._make_relays(resident, execution, command)
             execution.process = await resident.hosted.start(command, ProcessId(execution.id))
         except BaseException as error:
@@ -154,21 +163,22 @@ class Executions:
         self._tasks.start_soon(self._see_through, resident, execution)
         return execution
 
-    def _open(
-        self, resident: Resident, kind: type[Kind], name: ExecutionKind, what: Mapping[str, Any]
-    ) -> Kind:
+    def _open(self, resident: Resident, kind: type[Kind], plan: _Plan) -> Kind:
         """Write down that an execution is about to begin."""
         record = ExecutionRecord(
-            id=new_execution_id(),
+            id=plan.execution_id or new_execution_id(),
             sandbox=resident.id,
             owner=resident.owner,
-            kind=name.value,
+            kind=plan.kind.value,
             state=ExecutionState.RUNNING.value,
             started_at=time.time(),
-            what=what,
+            what=plan.what,
         )
         log = ExecutionLog.create(self._place(record.id), limit_bytes=self._log_bytes)
         try:
+            for name, data in plan.files.items():
+                if data is not None:
+                    (self._place(record.id) / name).write_bytes(data)
             self._records.remember(record)
         except BaseException:
             log.close()
@@ -196,7 +206,7 @@ class Executions:
             else:
                 with resident.hosted.activity:
                     await execution.run()
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it is told
             # A bug of ours must not end the node, and with it everybody else's executions.
             _log.exception("execution.failed", extra={"execution": execution.id})
             execution.finish({"reason": "lost", "message": "internal error"}, ExecutionState.LOST)
@@ -208,15 +218,12 @@ class Executions:
 
     # --- what a next node needs ------------------------------------------------------------------------------
 
-    def _keep_stdin(
-        self, resident: Resident, execution: Execution, stdin: bytes | None
-    ) -> int | None:
-        """Put what a process gets to read into a file, whose position tells how much of it was sent."""
-        if stdin is None:
+    def _keep_stdin(self, resident: Resident, execution: Execution) -> int | None:
+        """Return the open file that a process gets to read; its position tells how much of it was sent."""
+        try:
+            fd = os.open(self._place(execution.id) / "stdin", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
             return None
-        path = self._place(execution.id) / "stdin"
-        path.write_bytes(stdin)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         resident.hosted.keep(f"stdin/{execution.id}", [fd])
         return fd
 
@@ -244,7 +251,7 @@ class Executions:
 
     def read_code(self, execution_id: ExecutionId) -> str:
         """Return the code of a cell."""
-        return (self._place(execution_id) / "code").read_text()
+        return (self._place(execution_id) / "code").read_bytes().decode("utf-8", "surrogatepass")
 
     # --- finding ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import anyio
 
@@ -32,11 +32,15 @@ class KeyedRequest:
                 f"idempotency key {self.key[:80]!r} is not 1 to 255 printable characters without spaces"
             )
 
-    def intent(self, answer: str | None) -> IdempotencyRecord:
+    @property
+    def fingerprint(self) -> str:
+        """What tells this request from all others."""
+        return hashlib.sha256(self.content.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def intent(self, intended: str) -> IdempotencyRecord:
         """Return what is written down before anything happens."""
-        fingerprint = hashlib.sha256(self.content.encode("utf-8", "surrogatepass")).hexdigest()
         return IdempotencyRecord(
-            self.owner, self.key, self.method, fingerprint, time.time(), answer
+            self.owner, self.key, self.method, self.fingerprint, time.time(), intended
         )
 
 
@@ -64,57 +68,34 @@ class Idempotency:
     async def once(
         self,
         request: KeyedRequest,
-        carry_out: Callable[[], Awaitable[str]],
-        *,
-        intended: str | None = None,
-        exists: Callable[[str], Awaitable[bool]] | None = None,
+        intended: str,
+        carry_out: Callable[[str], Awaitable[object]],
+        happened: Callable[[str], Awaitable[bool]],
     ) -> Answer:
         """Carry a request out unless that was done before; a failure leaves the key free.
 
         Args:
             request: what is asked for.
-            carry_out: does it, and returns the id of what it made.
-            intended: the id that it will have, if that is known before.
-            exists: whether something of the intended id was made; asked when a node ended in between.
+            intended: the id of what it will make.
+            carry_out: does it, under that id.
+            happened: whether something of an id was made; asked because a node may have ended in between.
 
         Raises:
-            Conflict: the key stands for another request, or nobody can say whether this one had its effect.
+            Conflict: the key stands for another request.
         """
         async with self._turn(request):
             known = await self._records.find_key(request.owner, request.key)
             if known is not None:
-                _check_same(known, request.intent(known.answer))
-                made = await self._find_made(known, exists)
-                if made is not None:
-                    return Answer(made, is_replay=True)
-            return Answer(await self._carry_out(request, carry_out, intended))
-
-    async def _carry_out(
-        self, request: KeyedRequest, carry_out: Callable[[], Awaitable[str]], intended: str | None
-    ) -> str:
-        intent = request.intent(intended)
-        self._records.remember(intent)
-        try:
-            made = await carry_out()
-        except BaseException:
-            self._records.forget_key(request.owner, request.key)
-            raise
-        if made != intended:
-            self._records.remember(replace(intent, answer=made))
-        return made
-
-    async def _find_made(
-        self, known: IdempotencyRecord, exists: Callable[[str], Awaitable[bool]] | None
-    ) -> str | None:
-        if known.answer is None:
-            raise Conflict(
-                f"the node ended while it carried out the request of key {known.key!r}, and nobody can say"
-                " whether it took effect; list what there is, then use a new key",
-                key=known.key,
-            )
-        if exists is not None and not await exists(known.answer):
-            return None
-        return known.answer
+                _check_same(known, request)
+                if known.answer is not None and await happened(known.answer):
+                    return Answer(known.answer, is_replay=True)
+            self._records.remember(request.intent(intended))
+            try:
+                await carry_out(intended)
+            except BaseException:
+                self._records.forget_key(request.owner, request.key)
+                raise
+            return Answer(intended)
 
     @asynccontextmanager
     async def _turn(self, request: KeyedRequest) -> AsyncIterator[None]:
@@ -130,8 +111,8 @@ class Idempotency:
                 del self._turns[place]
 
 
-def _check_same(known: IdempotencyRecord, asked: IdempotencyRecord) -> None:
-    if (known.method, known.fingerprint) != (asked.method, asked.fingerprint):
+def _check_same(known: IdempotencyRecord, request: KeyedRequest) -> None:
+    if (known.method, known.fingerprint) != (request.method, request.fingerprint):
         raise Conflict(
             f"key {known.key!r} stands for another request; use a new key for each request",
             key=known.key,

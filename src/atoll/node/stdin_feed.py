@@ -28,7 +28,7 @@ class StdinFeed:
     async def run(self) -> None:
         """Send the rest of the file, then let standard input end."""
         try:
-            pipe = self._process.descriptors()["stdin"]
+            pipe = self._process.stdin_descriptor()
             while await self._send(pipe):
                 pass
             await self._process.close_stdin()

@@ -15,6 +15,7 @@ from atoll.model.kernel import KernelInfo
 from atoll.model.sandbox import SandboxInfo, SandboxState
 from atoll.model.tree import TreeReport
 from atoll.server.labels import INTERACTIVE, LABEL, shown_labels
+from atoll.server.texts import plain
 
 # Why a sandbox is no more, in the words of clients that know only these.
 _DELETE_REASONS = {"asked": "user_deleted", "reset": "user_deleted"}
@@ -159,8 +160,8 @@ class FileAnswer(BaseModel):
     def of(cls, info: FileInfo) -> FileAnswer:
         """Return facts about a file as they cross the wire."""
         return cls(
-            name=info.name,
-            path=info.path,
+            name=plain(info.name),
+            path=plain(info.path),
             kind=info.kind,
             is_dir=info.kind is FileKind.DIRECTORY,
             size=info.size,
@@ -188,7 +189,8 @@ class TreeAnswer(BaseModel):
     @classmethod
     def of(cls, report: TreeReport) -> TreeAnswer:
         """Return a report as it crosses the wire."""
-        return cls(**asdict(report))
+        shown = [plain(path) for path in report.skipped_paths]
+        return cls(**{**asdict(report), "skipped_paths": shown})
 
 
 class KernelAnswer(BaseModel):

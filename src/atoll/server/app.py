@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 import atoll
+from atoll.server.bounds import Bounds
 from atoll.server.errors import add_error_answers
 from atoll.server.parts import Parts
 from atoll.server.routes import (
@@ -28,5 +29,6 @@ def create_app(parts: Parts) -> FastAPI:
     for each in _ROUTERS:
         app.include_router(each.router)
     add_error_answers(app)
+    app.add_middleware(Bounds)
     app.add_middleware(Gate, traffic=parts.traffic)
     return app

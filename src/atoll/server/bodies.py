@@ -213,7 +213,13 @@ class ExecutionBody(Body):
 
     def to_command(self) -> Command:
         """Return the command that is asked for."""
-        options: dict[str, Any] = {"cwd": self.cwd, "env": self.env, "user": self.user}
+        reads = self.keep_stdin or self.stdin is not None
+        options: dict[str, Any] = {
+            "cwd": self.cwd,
+            "env": self.env,
+            "user": self.user,
+            "stdin": reads,
+        }
         if self.command is not None:
             return Command.shell(self.command, **options)
         return Command(tuple(self.argv or ()), **options)

@@ -18,7 +18,6 @@ class Counting:
         match happening:
             case SandboxCreated(sandbox):
                 self._counters.sandboxes_created.add(sandbox.engine)
-                self._counters.sandboxes_living.add(sandbox.engine)
             case SandboxDestroyed(sandbox):
                 self._count_end(sandbox)
             case ExecutionEnded():
@@ -30,7 +29,6 @@ class Counting:
         lost = sandbox.state is SandboxState.LOST
         ends = self._counters.sandboxes_lost if lost else self._counters.sandboxes_destroyed
         ends.add(sandbox.engine, sandbox.reason)
-        self._counters.sandboxes_living.add(sandbox.engine, by=-1)
 
     def _count_execution(self, ended: ExecutionEnded) -> None:
         outcome = ended.result.get("reason") or ended.result.get("status") or "unknown"

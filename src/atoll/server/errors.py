@@ -24,6 +24,7 @@ from atoll.errors import (
     NotFound,
     Unauthorized,
 )
+from atoll.server.texts import plain
 
 _STATUSES = {
     "invalid_request": 400,
@@ -76,7 +77,7 @@ def error_to_json(error: AtollError) -> dict[str, Any]:
     """Return an error as it crosses the wire."""
     return {
         "code": error.code,
-        "message": error.message,
+        "message": plain(error.message),
         "details": {name: _plain(value) for name, value in error.details.items()},
         "retryable": error.retryable,
     }
@@ -134,8 +135,8 @@ def _describe_fault(fault: dict[str, Any]) -> str:
 
 
 def _plain(value: object) -> object:
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    return str(value)
+    return plain(str(value))

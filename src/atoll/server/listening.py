@@ -8,9 +8,10 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from signal import Signals
 
 import anyio
 from anyio.abc import TaskGroup
@@ -40,36 +41,38 @@ async def serve(settings: Settings) -> None:
     Raises:
         Conflict: another node uses the data directory, or another program the socket.
     """
-    async with open_parts(settings) as parts:
-        with (
-            LoopWatch(blocked=parts.counters.loop_blocked.add),
-            open_socket(settings.socket_path) as listener,
-        ):
-            _log.info("node.listens", extra={"socket": str(settings.socket_path)})
-            patience = settings.execution.slow_reader_seconds
-            await listen(create_app(parts), listener, parts.traffic, patience)
-        _log.info("node.ends", extra={"sandboxes": len(parts.node.living())})
+    # Before anything is there that would be left behind; a node that is told to end early starts, and ends.
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with open_parts(settings) as parts:
+            with (
+                LoopWatch(blocked=parts.counters.loop_blocked.add),
+                open_socket(settings.socket_path) as listener,
+            ):
+                _log.info("node.listens", extra={"socket": str(settings.socket_path)})
+                config = _Config(create_app(parts), settings.execution.slow_reader_seconds)
+                await _listen(_Server(config), listener, parts.traffic, signals)
+            _log.info("node.ends", extra={"sandboxes": len(parts.node.living())})
 
 
-async def listen(
-    app: ASGIApp, listener: socket.socket, traffic: Traffic, slow_reader_seconds: float
+async def _listen(
+    server: Server, listener: socket.socket, traffic: Traffic, signals: AsyncIterator[Signals]
 ) -> None:
     """Answer requests until a signal, then let those that run come to their end."""
-    server = _Server(_Config(app, slow_reader_seconds))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signals, server, traffic, tasks)
+        tasks.start_soon(_stop_on_signals, server, traffic, tasks, signals)
         await server.serve([listener])
         tasks.cancel_scope.cancel()
 
 
-async def _stop_on_signals(server: Server, traffic: Traffic, tasks: TaskGroup) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for number in signals:
-            if traffic.is_draining:
-                server.should_exit = True
-                return
-            _log.info("node.drains", extra={"signal": number.name, "requests": traffic.running})
-            tasks.start_soon(_drain, server, traffic)
+async def _stop_on_signals(
+    server: Server, traffic: Traffic, tasks: TaskGroup, signals: AsyncIterator[Signals]
+) -> None:
+    async for number in signals:
+        if traffic.is_draining:
+            server.should_exit = True
+            return
+        _log.info("node.drains", extra={"signal": number.name, "requests": traffic.running})
+        tasks.start_soon(_drain, server, traffic)
 
 
 async def _drain(server: Server, traffic: Traffic) -> None:

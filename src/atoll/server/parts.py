@@ -15,15 +15,16 @@ from fastapi import Depends, Path
 from starlette.requests import HTTPConnection
 
 from atoll.engines.catalog import make_engine
-from atoll.engines.contract import Engine
+from atoll.engines.contract import Engine, Lasting
 from atoll.errors import InvalidRequest, NotFound
 from atoll.model.execution import ExecutionEvent
 from atoll.model.ids import ExecutionId, KernelId, SandboxId
 from atoll.model.sandbox import SandboxInfo
 from atoll.node.counters import Counters
 from atoll.node.execution import Execution
+from atoll.node.execution_adoption import ExecutionAdoption
 from atoll.node.executions import Executions
-from atoll.node.hooks import Hooks
+from atoll.node.hooks import Hook, Hooks
 from atoll.node.idempotency import Idempotency
 from atoll.node.kept_records import KeptRecords
 from atoll.node.node import Home, Node, NodeRules
@@ -74,6 +75,14 @@ class Parts:
             return most
         raise InvalidRequest(f"timeout is {asked:g}; the most here is {most:g}", most=most)
 
+    async def has_execution(self, execution_id: str) -> bool:
+        """Whether there is, or was, such an execution."""
+        try:
+            await self.executions.describe(ExecutionId(execution_id))
+        except NotFound:
+            return False
+        return True
+
     async def find_running(self, execution_id: ExecutionId, owner: str) -> Execution:
         """Return an execution of the caller's that has not ended; raises `NotFound`."""
         await self.executions.describe(execution_id, owner)
@@ -112,55 +121,68 @@ Here = Annotated[Parts, Depends(_parts_of)]
 
 @asynccontextmanager
 async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
-    """Put a node together from its settings, and look after it until this is left."""
+    """Put a node together from its settings, go on with what the last one left, and look after it all meanwhile."""
     async with AsyncExitStack() as stack:
         stack.enter_context(hold_directory(settings.data))
         records = await _open_records(settings, stack)
         tasks = await stack.enter_async_context(_own_tasks())
         tasks.start_soon(records.settle_forever)
         counters = Counters()
-        home = Home(tasks, asyncio.get_running_loop().call_soon_threadsafe, anyio.from_thread.run)
         hook = Counting(counters).tell
-        rules = NodeRules(settings.lifetimes.rules(), settings.quotas.rules())
-        node = Node(_make_engine(settings), records, home, rules=rules, hooks=[hook])
-        stack.push_async_callback(node.close)
-        executions = Executions(
-            settings.data / "executions",
-            records,
-            Hooks([hook], tasks, home.wake),
-            tasks,
-            log_bytes=settings.execution.log_bytes,
-        )
+        home = Home(tasks, asyncio.get_running_loop().call_soon_threadsafe, anyio.from_thread.run)
+        node = await _open_node(settings, records, home, hook, stack)
+        hooks = Hooks([hook], tasks, home.wake)
+        executions = await _open_executions(settings, records, hooks, tasks, node)
+        programs = Programs(node, executions, tasks)
+        programs.watch_adopted()
         tasks.start_soon(node.run)
-        yield Parts(
-            settings=settings,
-            node=node,
-            executions=executions,
-            programs=Programs(node, executions, tasks),
-            records=records,
-            idempotency=Idempotency(records),
-            counters=counters,
-            traffic=Traffic(),
-        )
-
-
-def _make_engine(settings: Settings) -> Engine:
-    templates = Templates(settings.data)
-    return make_engine(
-        settings.node.engine, data_dir=settings.data, trees={"python": templates.python}
-    )
+        idempotency = Idempotency(records)
+        yield Parts(settings, node, executions, programs, records, idempotency, counters, Traffic())
 
 
 async def _open_records(settings: Settings, stack: AsyncExitStack) -> KeptRecords:
     url = settings.store.url
-    records = KeptRecords.at(
-        settings.data,
-        read_node_id(settings.data),
-        None if url is None else url.get_secret_value(),
-    )
+    database = None if url is None else url.get_secret_value()
+    records = KeptRecords.at(settings.data, read_node_id(settings.data), database)
     await records.open()
     stack.push_async_callback(records.close)
     return records
+
+
+async def _open_node(
+    settings: Settings, records: Records, home: Home, hook: Hook, stack: AsyncExitStack
+) -> Node:
+    templates = Templates(settings.data)
+    engine = make_engine(
+        settings.node.engine,
+        data_dir=settings.data,
+        trees={"python": templates.python},
+        lasting=Lasting(settings.data / "keeper", settings.node.lease_seconds),
+    )
+    rules = NodeRules(settings.lifetimes.rules(), settings.quotas.rules())
+    spools = settings.data / "kernels"
+    node = Node(engine, records, home, rules=rules, hooks=[hook], spools=spools)
+    stack.push_async_callback(_end, node, engine, settings)
+    return node
+
+
+async def _end(node: Node, engine: Engine, settings: Settings) -> None:
+    """Leave sandboxes to the next node, or end them."""
+    if settings.node.on_exit == "keep" and node.keeps_sandboxes:
+        await node.leave()
+    else:
+        await node.close()
+        await engine.close()
+
+
+async def _open_executions(
+    settings: Settings, records: Records, hooks: Hooks, tasks: TaskGroup, node: Node
+) -> Executions:
+    folder, log_bytes = settings.data / "executions", settings.execution.log_bytes
+    executions = Executions(folder, records, hooks, tasks, log_bytes=log_bytes)
+    adoption = ExecutionAdoption(executions, records, hooks, tasks)
+    await adoption.adopt(await node.adopt())
+    return executions
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import logging
 import time
 
 import anyio
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atoll.errors import AtollError, Unavailable
@@ -22,8 +23,6 @@ class Traffic:
     def __init__(self) -> None:
         self.is_draining = False
         self.running = 0
-        self.answered: dict[int, int] = {}  # how many by status
-        self.seconds = 0.0  # what all of them took together
         self._changed = anyio.Event()
 
     async def drain(self, most_seconds: float) -> bool:
@@ -35,13 +34,11 @@ class Traffic:
                 await self._changed.wait()
         return not self.running
 
-    def begin(self) -> None:
+    def __enter__(self) -> None:
         self.running += 1
 
-    def end(self, status: int, seconds: float) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.running -= 1
-        self.answered[status] = self.answered.get(status, 0) + 1
-        self.seconds += seconds
         self._changed.set()
 
 
@@ -63,28 +60,40 @@ class Gate:
             await self._count(scope, receive, send)
 
     async def _count(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status = 0
-        begun = time.monotonic()
+        begun = time.perf_counter()
+        answer = _Answer(send)
+        with self._traffic:
+            await self._answer(scope, receive, answer)
+        seconds = round(time.perf_counter() - begun, 6)
+        fields = {"path": scope["path"], "status": answer.status, "seconds": seconds}
+        _log.debug("request.answered", extra={"method": scope.get("method", "WS"), **fields})
 
-        async def watch(message: Message) -> None:
-            nonlocal status
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                status = message["status"]
-            elif message["type"] == "websocket.accept":
-                status = 101
-            await send(message)
-
-        self._traffic.begin()
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
-            await self._app(scope, receive, watch)
+            await self._app(scope, receive, answer.send)
+        except ClientDisconnect:
+            return  # nobody is there to be told
         except Exception as error:  # noqa: BLE001 - the last one who can answer
-            if status:
+            if answer.status:
                 # Too late to say so: an answer without its end shows the other side that it is broken.
                 _report_broken(scope, error)
             else:
-                await unexpected_answer(error)(scope, receive, watch)
-        finally:
-            self._traffic.end(status, time.monotonic() - begun)
+                await unexpected_answer(error)(scope, receive, answer.send)
+
+
+class _Answer:
+    """Looks at what is answered."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            self.status = message["status"]
+        elif message["type"] == "websocket.accept":
+            self.status = 101
+        await self._send(message)
 
 
 def _report_broken(scope: Scope, error: Exception) -> None:

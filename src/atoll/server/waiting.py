@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from atoll.model.execution import EventType, ExecutionEvent
 from atoll.model.ids import ExecutionId
+from atoll.node.task_groups import single_errors
 from atoll.server.bodies import OnDisconnect
 from atoll.server.parts import Parts
 from atoll.server.results import Gathered
@@ -39,12 +40,13 @@ async def gather_for(
     """Wait for the end and return what came of it; raise `ClientDisconnect` once nobody waits for that."""
     gathered = Gathered(parts.settings.execution.result_bytes)
     is_complete = False
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_leave_with_client, request, tasks.cancel_scope)
-        async with aclosing(follow_for(parts, execution_id, on_disconnect)) as events:
-            await gathered.take_all(events)
-        is_complete = True
-        tasks.cancel_scope.cancel()
+    with single_errors():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_leave_with_client, request, tasks.cancel_scope)
+            async with aclosing(follow_for(parts, execution_id, on_disconnect)) as events:
+                await gathered.take_all(events)
+            is_complete = True
+            tasks.cancel_scope.cancel()
     if not is_complete:
         raise ClientDisconnect
     return gathered

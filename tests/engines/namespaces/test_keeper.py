@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from atoll.engines.contract import Lasting
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.engine import BINARIES
-from atoll.engines.namespaces.keeper import Lasting, LastingKeeper, open_lasting_keeper
+from atoll.engines.namespaces.lasting_keeper import LastingKeeper, open_lasting_keeper
 from atoll.engines.namespaces.wire import MAX_KEPT_FDS, KeeperHello, KeeperOp, KeptEntry
 from atoll.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable
 from tests.campaigns import Campaign

@@ -16,6 +16,7 @@ from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Expected, Place, attest_process
 from atoll.engines.namespaces.cgroups import SandboxCgroup
 from atoll.engines.namespaces.plumbing import Plumbing, open_kernel_plumbing
+from atoll.engines.namespaces.shelf import Shelf
 from atoll.engines.namespaces.wire import VERSION, InitHello, SpawnFlag, SpawnRequest
 from atoll.engines.namespaces.zygotes import Jail, ZygoteEnded
 from atoll.errors import Unavailable
@@ -41,6 +42,7 @@ class Birth:
     host_id: int
     cgroup: SandboxCgroup | None
     expected: Expected
+    shelf: Shelf
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +99,20 @@ def boot(
     *,
     host_id: int,
     cgroup: SandboxCgroup | None,
+    keep: Callable[[int, int], None],
     look: Callable[[Booted], Seen],
 ) -> tuple[Booted, Seen]:
     """Make a sandbox; `host_id` is the id it runs as, or 0 if it maps itself to this user.
 
+    `keep` gets its init's socket and pidfd before it is told to go on.
+
     `look` looks at its init while the zygote is still busy with its kernel.
     """
     try:
-        return _boot(jail, request, fds, host_id, cgroup, look)
+        return _boot(jail, request, fds, host_id, cgroup, keep, look)
     except ZygoteEnded:
         # Somebody killed it, before it got the request or half-way; what it had begun is gone.
-        return _boot(jail, request, fds, host_id, cgroup, look)
+        return _boot(jail, request, fds, host_id, cgroup, keep, look)
 
 
 @contextmanager
@@ -130,6 +135,7 @@ def _boot(
     fds: Sequence[int],
     host_id: int,
     cgroup: SandboxCgroup | None,
+    keep: Callable[[int, int], None],
     look: Callable[[Booted], Seen],
 ) -> tuple[Booted, Seen]:
     # A cgroup that is entered can be made while the kernel makes namespaces, which takes as long.
@@ -156,8 +162,9 @@ def _boot(
                     undo.callback(kill_and_wait, pidfd)
                     if host_id:
                         _identify(pid, pidfd, host_id)
+                    keep(ours.fileno(), pidfd)
                     channel.send(ours, b"g", entries)
-        hello = _receive_hello(ours)
+        hello = receive_hello(ours)
         if hello is None:
             pending.finish()
             raise Unavailable("a new sandbox ended before it said hello; try again")
@@ -169,12 +176,14 @@ def _boot(
 
 
 def join_kernel(
-    jail: Jail, birth: Birth, pidfd: int, place: Place | None, *, rootless: bool
+    jail: Jail, birth: Birth, pidfd: int, place: Place | None, shelf: Shelf, *, rootless: bool
 ) -> Plumbing:
     """Fork a kernel into a sandbox that exists, attested before it is returned."""
     plumbing, fds = open_kernel_plumbing()
     with ExitStack() as undo:
+        undo.callback(shelf.clear)
         undo.callback(plumbing.close)
+        shelf.keep("plumbing", *plumbing.to_keep())
         with ExitStack() as handed_over:
             handed_over.callback(channel.close_all, fds)
             entries = handed_over.enter_context(_entries(birth.cgroup))
@@ -281,9 +290,12 @@ def _write(path: str, text: str) -> None:
         os.close(fd)
 
 
-def _receive_hello(boot_socket: socket.socket) -> InitHello | None:
-    """Return what init says of itself; None if the child failed before it was init."""
+def receive_hello(boot_socket: socket.socket) -> InitHello | None:
+    """Return what init says of itself; None if the child failed before it was init.
+
+    It stays to be read by whoever takes the sandbox over; init says nothing else on this socket.
+    """
     try:
-        return channel.receive_only(boot_socket, InitHello)
+        return channel.receive_only(boot_socket, InitHello, socket.MSG_PEEK)
     except OSError as error:
         raise Unavailable(f"a new sandbox did not start: {error.strerror}; try again") from error

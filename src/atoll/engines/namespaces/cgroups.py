@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from atoll.model.limits import ResolvedLimits
 
 NEEDED = ("memory", "pids", "cpu")
 _PERIOD_US = 100_000
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _MOST_TEXT = 65536
 _ASIDE = "atoll-owner"
 _REMOVE_SECONDS = 5.0
@@ -91,8 +92,17 @@ class SandboxCgroup(Protocol):
         """Return how often limits were hit."""
         ...
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its processes were told to stop in place."""
+        ...
+
     def freeze(self, frozen: bool) -> None:
         """Stop all processes, or let them go on."""
+        ...
+
+    def differences(self) -> Iterator[str]:
+        """Yield what of its limits is not as it was made."""
         ...
 
     def remove(self) -> None:
@@ -121,8 +131,25 @@ class CgroupTree(Protocol):
         """Let the jail `pid`, whose zygotes run as `uid`, make sandboxes here."""
         ...
 
+    @property
+    def claims(self) -> Sequence[int]:
+        """Descriptors that keep other engines from taking the directories for abandoned."""
+        ...
+
     def plan(self, name: str, limits: ResolvedLimits) -> SandboxCgroup:
-        """Make the cgroup of a sandbox with its limits."""
+        """Return the cgroup of a sandbox, yet to be made."""
+        ...
+
+    def find(self, name: str, limits: ResolvedLimits) -> SandboxCgroup:
+        """Return the cgroup of a sandbox that was made with these limits."""
+        ...
+
+    def remove_all_but(self, names: Collection[str]) -> None:
+        """Remove the cgroups of all other sandboxes; their processes have ended, or are about to."""
+        ...
+
+    def release(self) -> None:
+        """Let go of the directories, which stay."""
         ...
 
     def remove(self) -> None:
@@ -227,7 +254,7 @@ class V1Tree:
         remove_unclaimed(directory.parent for directory in self.directories)
         try:
             for directory in self.directories:
-                directory.mkdir()
+                directory.mkdir(exist_ok=True)
             self._claims.claim(self.directories)
         except OSError as error:
             self.remove()
@@ -243,10 +270,34 @@ class V1Tree:
     def admit_zygotes(self, pid: int, uid: int) -> None:
         """Nothing to do: descriptors opened here carry the right."""
 
+    @property
+    def claims(self) -> Sequence[int]:
+        """Descriptors that keep others from taking the directories for abandoned."""
+        return self._claims.fds
+
     def plan(self, name: str, limits: ResolvedLimits) -> V1Cgroup:
         """Return the cgroup of a sandbox, yet to be made."""
         directories = {each: f"{path}/{name}" for each, path in self._directories.items()}
         return V1Cgroup(name, directories, limits, self._spares)
+
+    def find(self, name: str, limits: ResolvedLimits) -> V1Cgroup:
+        """Return the cgroup of a sandbox that was made with these limits."""
+        cgroup = self.plan(name, limits)
+        cgroup.take_over()
+        return cgroup
+
+    def remove_all_but(self, names: Collection[str]) -> None:
+        """Remove the cgroups of all other sandboxes."""
+        left = [path for each in self.directories for path in _children(each, names)]
+        for directory in left:
+            # A frozen process does not even die.
+            with suppress(OSError):
+                _write(directory / "freezer.state", "THAWED")
+        _remove_all(left)
+
+    def release(self) -> None:
+        """Let go of what stays."""
+        self._claims.release()
 
     def remove(self) -> None:
         """Remove the engine's directories."""
@@ -286,6 +337,11 @@ class V1Cgroup:
             raise Unavailable(f"cgroup {error.filename or ''} refused: {error.strerror}") from error
         self._made = True
 
+    def take_over(self) -> None:
+        """Go on with what an earlier program made."""
+        self._made = True
+        self._was_frozen = True  # as far as is known
+
     @property
     def can_freeze(self) -> bool:
         """Whether there is a freezer."""
@@ -311,6 +367,18 @@ class V1Cgroup:
         memory = _read_keyed(f"{self._directories['memory']}/memory.oom_control")
         pids = _read_keyed(f"{self._directories['pids']}/pids.events")
         return Events(memory.get("oom_kill", 0), pids.get("max", 0))
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its processes were told to stop in place."""
+        return (
+            self.can_freeze and _read(f"{self._directories['freezer']}/freezer.state") != "THAWED\n"
+        )
+
+    def differences(self) -> Iterator[str]:
+        """Yield what of its limits is not as it was made."""
+        for controller, settings in _v1_settings(self._limits).items():
+            yield from _setting_differences(self._directories[controller], settings)
 
     def freeze(self, frozen: bool) -> None:
         """Stop all processes, or let them go on."""
@@ -377,10 +445,10 @@ class V2Tree:
         """Make the engine's own directory."""
         remove_unclaimed([self._parent])
         try:
-            self._directory.mkdir()
+            self._directory.mkdir(exist_ok=True)
             self._claims.claim([self._directory])
             _share_out(self._directory)
-            self._zygotes.mkdir()
+            self._zygotes.mkdir(exist_ok=True)
         except OSError as error:
             raise self._refused(error) from error
 
@@ -401,9 +469,28 @@ class V2Tree:
             os.chown(self._directory / "cgroup.procs", uid, uid)
         self._uid = uid
 
+    @property
+    def claims(self) -> Sequence[int]:
+        """Descriptors that keep others from taking the directory for abandoned."""
+        return self._claims.fds
+
     def plan(self, name: str, limits: ResolvedLimits) -> V2Cgroup:
         """Return the cgroup of a sandbox, yet to be made."""
         return V2Cgroup(self._directory / name, limits, self._uid)
+
+    def find(self, name: str, limits: ResolvedLimits) -> V2Cgroup:
+        """Return the cgroup of a sandbox that was made with these limits."""
+        cgroup = self.plan(name, limits)
+        cgroup.take_over()
+        return cgroup
+
+    def remove_all_but(self, names: Collection[str]) -> None:
+        """Remove the cgroups of all other sandboxes."""
+        _remove_all(_children(self._directory, {*names, self._zygotes.name}))
+
+    def release(self) -> None:
+        """Let go of what stays."""
+        self._claims.release()
 
     def remove(self) -> None:
         """Remove the engine's directory."""
@@ -441,6 +528,10 @@ class V2Cgroup:
             ) from error
         self._made = True
 
+    def take_over(self) -> None:
+        """Go on with what an earlier program made."""
+        self._made = True
+
     @property
     def paths(self) -> Mapping[str, str]:
         """The name of the directory each process has to be in."""
@@ -455,6 +546,15 @@ class V2Cgroup:
         memory = _read_keyed(self._directory / "memory.events")
         pids = _read_keyed(self._directory / "pids.events")
         return Events(memory.get("oom_kill", 0), pids.get("max", 0))
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its processes were told to stop in place."""
+        return _read(self._directory / "cgroup.freeze") == "1\n"
+
+    def differences(self) -> Iterator[str]:
+        """Yield what of its limits is not as it was made."""
+        yield from _setting_differences(self._directory, _v2_settings(self._limits))
 
     def freeze(self, frozen: bool) -> None:
         """Stop all processes, or let them go on."""
@@ -551,6 +651,25 @@ def _write_settings(directory: str | Path, settings: Mapping[str, str]) -> None:
             # A question mark: not every kernel accounts for swap.
             if not name.startswith("?"):
                 raise
+
+
+def _setting_differences(directory: str | Path, settings: Mapping[str, str]) -> Iterator[str]:
+    for name, value in settings.items():
+        found = _read(f"{directory}/{name.lstrip('?')}").split()
+        is_missing = name.startswith("?") and not found
+        if found != _as_read(name, value).split() and not is_missing:
+            yield f"{name.lstrip('?')} is {' '.join(found)}, not {value}"
+
+
+def _as_read(name: str, value: str) -> str:
+    # The kernel counts memory in pages.
+    return str(int(value) // _PAGE * _PAGE) if "memory" in name else value
+
+
+def _children(directory: Path, but: Collection[str]) -> list[Path]:
+    with suppress(FileNotFoundError):
+        return [path for path in directory.iterdir() if path.is_dir() and path.name not in but]
+    return []
 
 
 def _write(path: str | Path, value: str) -> None:

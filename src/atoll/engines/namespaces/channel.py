@@ -32,15 +32,21 @@ def send(
     channel.sendmsg([bytes(message)], rights, socket.MSG_NOSIGNAL)
 
 
-def receive(channel: socket.socket, kind: type[Struct]) -> tuple[Struct | None, list[int]]:
-    """Return one message and its descriptors; None for the end or a message of another size."""
+def receive(
+    channel: socket.socket, kind: type[Struct], flags: int = 0
+) -> tuple[Struct | None, list[int]]:
+    """Return one message and its descriptors; None for the end or a message of another size.
+
+    With `socket.MSG_PEEK` it stays to be read, and the descriptors are copies.
+    """
     size = ctypes.sizeof(kind)
     room = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
+    flags |= socket.MSG_CMSG_CLOEXEC
     try:
-        data, ancillary, *_ = channel.recvmsg(size + 1, room, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, *_ = channel.recvmsg(size + 1, room, flags)
     except ConnectionResetError:
         # The other side left without reading everything. The kernel tells that first; what it said comes now.
-        data, ancillary, *_ = channel.recvmsg(size + 1, room, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, *_ = channel.recvmsg(size + 1, room, flags)
     fds = array.array("i")
     for level, type_, content in ancillary:
         if level == socket.SOL_SOCKET and type_ == socket.SCM_RIGHTS:
@@ -51,9 +57,9 @@ def receive(channel: socket.socket, kind: type[Struct]) -> tuple[Struct | None, 
     return kind.from_buffer_copy(data), list(fds)
 
 
-def receive_only(channel: socket.socket, kind: type[Struct]) -> Struct | None:
+def receive_only(channel: socket.socket, kind: type[Struct], flags: int = 0) -> Struct | None:
     """Return one message; descriptors that come with it are closed."""
-    message, fds = receive(channel, kind)
+    message, fds = receive(channel, kind, flags)
     close_all(fds)
     return message
 

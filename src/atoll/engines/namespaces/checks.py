@@ -100,13 +100,19 @@ def _try_sandbox(binaries: Path) -> None:
     template = mounts.base_template(binaries / "init")
     with ExitStack() as undo:
         keeper = OwnedKeeper(binaries / "keeper", rootless=rootless)
-        undo.callback(keeper.close)
+        undo.callback(keeper.end)
         jail = keeper.make_jail(template, host_id, age=ZygoteAge())
         undo.callback(jail.close)
         jail.load_filter(filter_for())
         request = spawn_request(spec, spec.limits.resolve(), None, rootless=rootless)
         booted, _seen = boot(
-            jail, request, [], host_id=host_id, cgroup=None, look=lambda booted: None
+            jail,
+            request,
+            [],
+            host_id=host_id,
+            cgroup=None,
+            keep=lambda _init, _pidfd: None,
+            look=lambda booted: None,
         )
         booted.end()
 

@@ -19,23 +19,23 @@ _YOUNG_SECONDS = 10.0
 
 
 class Claims:
-    """Locks that this process holds on directories."""
+    """Locks on directories, which last as long as somebody holds their descriptors."""
 
     def __init__(self) -> None:
-        self._fds: list[int] = []
+        self.fds: list[int] = []
 
     def claim(self, directories: Iterable[Path]) -> None:
-        """Lock directories for as long as this process lives."""
+        """Lock directories for as long as anybody holds their descriptors."""
         for directory in directories:
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(fd, fcntl.LOCK_SH)
-            self._fds.append(fd)
+            self.fds.append(fd)
 
     def release(self) -> None:
         """Let go of all."""
-        for fd in self._fds:
+        for fd in self.fds:
             os.close(fd)
-        self._fds.clear()
+        self.fds.clear()
 
 
 def remove_unclaimed(parents: Iterable[Path]) -> Sequence[Path]:

@@ -5,9 +5,23 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 _CHUNK = 65536
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Descriptors that were added together."""
+
+    count: int
+    ended: Callable[[], None]
+
+    def one_less(self) -> None:
+        self.count -= 1
+        if not self.count:
+            self.ended()
 
 
 class Drains:
@@ -16,18 +30,21 @@ class Drains:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._epoll = select.epoll()
+        self._batches: dict[int, _Batch] = {}
         self._count = 0
         self._closed = False
 
-    def add(self, fds: Sequence[int]) -> None:
-        """Take over descriptors."""
+    def add(self, fds: Sequence[int], ended: Callable[[], None] = lambda: None) -> None:
+        """Take over descriptors; `ended` is told when the last of them has ended."""
         with self._lock:
             if self._closed:
                 for fd in fds:
                     os.close(fd)
                 return
             idle, self._count = self._count == 0, self._count + len(fds)
+            batch = _Batch(len(fds), ended)
             for fd in fds:
+                self._batches[fd] = batch
                 os.set_blocking(fd, False)
                 self._epoll.register(fd, select.EPOLLIN)
         if idle and fds:
@@ -45,6 +62,7 @@ class Drains:
             for fd, _events in self._epoll.poll():
                 if _at_end(fd):
                     self._epoll.unregister(fd)
+                    self._batches.pop(fd).one_less()
                     os.close(fd)
                     if self._one_less():
                         return

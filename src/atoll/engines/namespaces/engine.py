@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
-import secrets
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,15 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from atoll.engines.contract import Check, Feature
+from atoll.engines.contract import Check, Feature, Lasting
 from atoll.engines.namespaces import cgroups, channel, limits, mounts, seccomp
+from atoll.engines.namespaces.adoption import (
+    LeftInit,
+    clear_away,
+    discard,
+    take_init,
+    take_leftover,
+)
 from atoll.engines.namespaces.attest import (
     Expected,
     Host,
@@ -24,27 +30,25 @@ from atoll.engines.namespaces.attest import (
     attest,
     attest_jail,
     attest_process,
-    look_at_host,
 )
 from atoll.engines.namespaces.boot import (
     Birth,
     Booted,
     boot,
+    is_over,
     receive_kernel_pid,
     spawn_request,
 )
-from atoll.engines.namespaces.cgroups import CgroupTree, SandboxCgroup
-from atoll.engines.namespaces.claims import PREFIX
-from atoll.engines.namespaces.drains import Drains
-from atoll.engines.namespaces.idmap import HostIds
-from atoll.engines.namespaces.keeper import OwnedKeeper
+from atoll.engines.namespaces.cgroups import SandboxCgroup
+from atoll.engines.namespaces.origins import is_child
+from atoll.engines.namespaces.parts import Parts, open_parts
 from atoll.engines.namespaces.plumbing import Plumbing, open_kernel_plumbing
 from atoll.engines.namespaces.refusals import our_errors
 from atoll.engines.namespaces.sandbox import NamespaceSandbox
-from atoll.engines.namespaces.watchdog import Watchdog
+from atoll.engines.namespaces.shelf import InitNote, Leftover
 from atoll.engines.namespaces.wire import MAX_MOUNTS, MAX_TARGET, SpawnFlag
 from atoll.engines.namespaces.zygotes import Jail, ZygoteAge
-from atoll.errors import Conflict, InvalidRequest, Unavailable, Unsupported
+from atoll.errors import Conflict, InvalidRequest, NotFound, Unavailable, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.limits import LimitsInfo, ResolvedLimits
 from atoll.model.sandbox import Mount, SandboxSpec
@@ -63,31 +67,13 @@ class NamespaceSettings:
     # Trees of templates with kernels, by name; asked for when first needed.
     trees: Mapping[str, Callable[[], TemplateTree]] = field(default_factory=dict)
     zygote_age: ZygoteAge = field(default_factory=ZygoteAge)
+    # Sandboxes outlive this program, for the next one to adopt; None: they end with it.
+    lasting: Lasting | None = None
     binaries: Path = BINARIES
     # Testing builds only: a step to fail, steps to leave out, and whether to hand over unattested.
     failpoint: int = 0
     omit: int = 0
     attested: bool = True
-
-
-@dataclass(slots=True)
-class _Parts:
-    """What an open engine holds."""
-
-    keeper: OwnedKeeper
-    host: Host
-    zygote_id: int
-    drains: Drains
-    watchdog: Watchdog
-    ids: HostIds | None
-    tree: CgroupTree | None
-    jails: dict[str, Jail] = field(default_factory=dict)
-    making_jails: threading.Lock = field(default_factory=threading.Lock)
-    sandboxes: dict[SandboxId, NamespaceSandbox] = field(default_factory=dict)
-
-    def forget(self, sandbox: NamespaceSandbox) -> None:
-        """Let a destroyed sandbox go."""
-        self.sandboxes.pop(sandbox.id, None)
 
 
 class NamespaceEngine:
@@ -98,7 +84,7 @@ class NamespaceEngine:
     def __init__(self, settings: NamespaceSettings) -> None:
         self._settings = settings
         self._rootless = os.geteuid() != 0
-        self._parts: _Parts | None = None
+        self._parts: Parts | None = None
         self._opening = threading.Lock()
         self._closed = False
 
@@ -110,6 +96,8 @@ class NamespaceEngine:
             features.add(Feature.KERNEL_FORK)
         if cgroups.can_freeze():
             features.add(Feature.PAUSE)
+        if self._settings.lasting is not None:
+            features.add(Feature.ADOPTION)
         return frozenset(features)
 
     async def check(self) -> Sequence[Check]:
@@ -125,16 +113,39 @@ class NamespaceEngine:
 
     def create_here(self, spec: SandboxSpec) -> NamespaceSandbox:
         """Make a sandbox in this thread."""
-        if not isinstance(spec, SandboxSpec):
-            raise InvalidRequest(f"an engine makes a SandboxSpec, not {type(spec).__name__}")
+        _check_spec(spec)
         with our_errors():
             return self._create(spec)
 
-    async def adopt(self, sandbox_id: SandboxId) -> NamespaceSandbox:
-        """Sandboxes of this engine end with the process that made them."""
-        raise Unsupported(
-            f"sandbox {sandbox_id} cannot be taken over: this engine's sandboxes end with their owner"
-        )
+    async def leftovers(self) -> Sequence[SandboxId]:
+        """Return what an earlier program left."""
+        self._check_lasting()
+        parts = await anyio.to_thread.run_sync(self._open)
+        return list(parts.leftovers)
+
+    async def adopt(self, spec: SandboxSpec) -> NamespaceSandbox:
+        """Take over a sandbox that an earlier program left, attested as at its birth."""
+        self._check_lasting()
+        _check_spec(spec)
+        return await anyio.to_thread.run_sync(self._adopt, spec)
+
+    async def discard(self, sandbox_id: SandboxId) -> None:
+        """End what an earlier program left of a sandbox."""
+        self._check_lasting()
+        parts = await anyio.to_thread.run_sync(self._open)
+        await anyio.to_thread.run_sync(discard, parts, sandbox_id)
+
+    def _check_lasting(self) -> None:
+        if self._settings.lasting is None:
+            raise Unsupported("sandboxes of this engine end with the program that made them")
+
+    async def leave(self) -> None:
+        """Let go of every sandbox without ending any, for a program that comes back."""
+        self._check_lasting()
+        self._closed = True
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.leave()
 
     async def close(self) -> None:
         """Destroy every sandbox of this engine and release all it holds."""
@@ -145,44 +156,58 @@ class NamespaceEngine:
         with anyio.CancelScope(shield=True):
             for sandbox in list(parts.sandboxes.values()):
                 await sandbox.destroy()
-            await anyio.to_thread.run_sync(_close_parts, parts)
+            await anyio.to_thread.run_sync(parts.close)
 
     # --- opening -----------------------------------------------------------------------------------------
 
-    def _open(self) -> _Parts:
+    def _open(self) -> Parts:
         with self._opening:
             if self._closed:
                 raise Conflict("this engine is closed; open a new one")
             if self._parts is None:
-                self._parts = self._open_parts()
+                settings = self._settings
+                self._parts = open_parts(settings.binaries, settings.data_dir, settings.lasting)
+            elif self._settings.lasting is not None and self._parts.keeper.is_gone:
+                self._parts.replace_keeper(self._settings.binaries, self._settings.lasting)
             return self._parts
 
-    def _open_parts(self) -> _Parts:
-        settings = self._settings
-        if self._rootless:
-            _raise_descriptor_limit()
-        with ExitStack() as undo:
-            ids = None if self._rootless else HostIds(settings.data_dir)
-            if ids is not None:
-                undo.callback(ids.close)
-            tree = _find_tree()
-            if tree is not None:
-                undo.callback(tree.remove)
-            keeper = OwnedKeeper(settings.binaries / "keeper", rootless=self._rootless)
-            undo.callback(keeper.close)
-            tree = _open_tree(tree, keeper)
-            zygote_id = 0 if ids is None else ids.take()
-            undo.pop_all()
-        return _Parts(keeper, look_at_host(), zygote_id, Drains(), Watchdog(), ids, tree)
-
-    def _find_jail(self, parts: _Parts, name: str) -> Jail:
+    def _find_jail(self, parts: Parts, name: str) -> Jail:
         """Return the jail of a template; made on first use."""
         with parts.making_jails:
+            if parts.lasting is not None:
+                parts.forget_dead_jails()
             if name not in parts.jails:
-                parts.jails[name] = self._make_jail(parts, self._find_template(name))
+                template = self._find_template(name)
+                kept = self._find_kept_jail(parts, template)
+                parts.jails[name] = kept or self._make_jail(parts, template)
             return parts.jails[name]
 
-    def _make_jail(self, parts: _Parts, template: mounts.Template) -> Jail:
+    def _find_kept_jail(self, parts: Parts, template: mounts.Template) -> Jail | None:
+        """Return a jail that an earlier program made, if it would be made the same way now."""
+        for pid, digest in list(parts.jail_digests.items()):
+            if digest == template.digest:
+                with suppress(NotFound, Unavailable):
+                    return self._adopt_jail(parts, pid, template)
+        return None
+
+    def _jail_of(self, parts: Parts, name: str, pid: int) -> Jail:
+        """Return the jail that a sandbox of an earlier program lives in."""
+        with parts.making_jails:
+            return self._adopt_jail(parts, pid, self._find_template(name))
+
+    def _adopt_jail(self, parts: Parts, pid: int, template: mounts.Template) -> Jail:
+        if pid in parts.jails_by_pid:
+            return parts.jails_by_pid[pid]
+        kept = parts.kept_jails.pop(pid, None)
+        if kept is None or parts.lasting is None or not is_child(pid, parts.lasting.pid):
+            raise NotFound("the sandbox's jail has ended, and the sandbox with it")
+        control = socket.socket(fileno=kept.fds[0])
+        jail = Jail(control, pid, template, self._settings.zygote_age)
+        self._prepare_jail(parts, jail)
+        parts.jails_by_pid[pid] = jail
+        return jail
+
+    def _make_jail(self, parts: Parts, template: mounts.Template) -> Jail:
         settings = self._settings
         jail = parts.keeper.make_jail(
             template,
@@ -191,8 +216,14 @@ class NamespaceEngine:
             failpoint=settings.failpoint,
             omit=settings.omit,
         )
+        self._prepare_jail(parts, jail)
+        parts.keep_jail(jail)
+        return jail
+
+    def _prepare_jail(self, parts: Parts, jail: Jail) -> None:
+        """Look at a jail and give it what its sandboxes need; it is let go if that fails."""
         try:
-            if settings.attested:
+            if self._settings.attested:
                 uid, gid = parts.zygote_id or os.geteuid(), parts.zygote_id or os.getegid()
                 attest_jail(jail.pid, uid, gid, rootless=self._rootless, host=parts.host)
             jail.load_filter(seccomp.filter_for())
@@ -201,7 +232,6 @@ class NamespaceEngine:
         except BaseException:
             jail.close()
             raise
-        return jail
 
     def _find_template(self, name: str) -> mounts.Template:
         binaries = self._settings.binaries
@@ -221,15 +251,15 @@ class NamespaceEngine:
         for mount in spec.mounts:
             self._check_mount(mount)
         parts = self._open()
-        if spec.id in parts.sandboxes:
+        if spec.id in parts.sandboxes or spec.id in parts.leftovers:
             raise Conflict(f"a sandbox {spec.id} exists already; leave the id out to get a new one")
         held = limits.enforcement(spec.limits, cgroups=parts.tree is not None)
         jail = self._find_jail(parts, spec.template)
         with ExitStack() as resources:
             host_id = _take_id(parts, resources)
             cgroup = _plan_cgroup(parts, spec.id, resolved, resources)
-            expected = self._expected(parts.host, spec, resolved, host_id, cgroup)
-            birth = Birth(spec, resolved, host_id, cgroup, expected)
+            birth = self._birth(parts, spec, host_id, cgroup)
+            resources.callback(birth.shelf.clear)
             booted, place, kernel = self._boot(parts, jail, birth, resources)
             sandbox = NamespaceSandbox(
                 birth,
@@ -242,15 +272,82 @@ class NamespaceEngine:
             )
             if kernel is not None:
                 sandbox.keep_kernel(kernel)
-            if cgroup is None:
-                parts.watchdog.add(booted.pid, resolved.memory_bytes, sandbox.note_watchdog_kill)
-                resources.callback(parts.watchdog.remove, booted.pid)
-            sandbox.own(resources.pop_all())
-        parts.sandboxes[sandbox.id] = sandbox
+            _hand_over(parts, sandbox, booted, birth, resources)
         return sandbox
 
+    def _birth(
+        self, parts: Parts, spec: SandboxSpec, host_id: int, cgroup: SandboxCgroup | None
+    ) -> Birth:
+        resolved = spec.limits.resolve()
+        expected = self._expected(parts.host, spec, resolved, host_id, cgroup)
+        return Birth(spec, resolved, host_id, cgroup, expected, parts.shelf(spec.id))
+
+    # --- adopting ----------------------------------------------------------------------------------------
+
+    def _adopt(self, spec: SandboxSpec) -> NamespaceSandbox:
+        self._check_template(spec)
+        parts = self._open()
+        leftover = take_leftover(parts, spec.id)
+        init = take_init(leftover, spec.id)
+        try:
+            with our_errors():
+                return self._take_over(parts, spec, leftover, init)
+        except BaseException:
+            leftover.close()
+            clear_away(parts, spec.id, init)
+            raise
+
+    def _take_over(
+        self, parts: Parts, spec: SandboxSpec, leftover: Leftover, init: LeftInit | None
+    ) -> NamespaceSandbox:
+        if init is None:
+            raise NotFound(f"sandbox {spec.id} was never finished; create a new one")
+        jail = self._jail_of(parts, spec.template, init.note.jail_pid)
+        if init.is_stranger() or not init.is_alive():
+            raise NotFound(f"sandbox {spec.id} has ended; create a new one", sandbox=spec.id)
+        booted = init.boot()
+        resolved = spec.limits.resolve()
+        cgroup = None if parts.tree is None else parts.tree.find(spec.id, resolved)
+        birth = self._birth(parts, spec, init.note.host_id, cgroup)
+        place = self._attest_again(birth, booted)
+        held = limits.enforcement(spec.limits, cgroups=parts.tree is not None)
+        sandbox = NamespaceSandbox(
+            birth,
+            LimitsInfo(resolved, held),
+            booted=booted,
+            place=place,
+            jail=jail,
+            drains=parts.drains,
+            forget=parts.forget,
+            leftover=leftover,
+        )
+        sandbox.restore()
+        with ExitStack() as resources:
+            if parts.ids is not None:
+                resources.callback(parts.ids.give_back, init.note.host_id)
+            if cgroup is not None:
+                resources.callback(cgroup.remove)
+            resources.callback(birth.shelf.clear)
+            resources.callback(booted.end)
+            _hand_over(parts, sandbox, booted, birth, resources)
+        return sandbox
+
+    def _attest_again(self, birth: Birth, booted: Booted) -> Place | None:
+        """Look at a sandbox as when it was new, and at the limits that somebody may have changed since."""
+        place = self._attest(birth.expected, booted)
+        for difference in () if birth.cgroup is None else birth.cgroup.differences():
+            raise Unavailable(
+                f"the sandbox is not what it should be: {difference}; it was destroyed"
+            )
+        if is_over(booted.pidfd):
+            # What was read may have been of another process by then.
+            raise NotFound(f"sandbox {birth.spec.id} has ended; create a new one")
+        return place
+
+    # --- setting up --------------------------------------------------------------------------------------
+
     def _boot(
-        self, parts: _Parts, jail: Jail, birth: Birth, resources: ExitStack
+        self, parts: Parts, jail: Jail, birth: Birth, resources: ExitStack
     ) -> tuple[Booted, Place | None, Plumbing | None]:
         """Set the sandbox up and attest it; it is killed if anything fails."""
         kernel = None
@@ -274,7 +371,13 @@ class NamespaceEngine:
                     handed_over.callback(channel.close_all, kernel_fds)
                 look = partial(self._attest, birth.expected)
                 booted, place = boot(
-                    jail, request, fds, host_id=host_id, cgroup=birth.cgroup, look=look
+                    jail,
+                    request,
+                    fds,
+                    host_id=host_id,
+                    cgroup=birth.cgroup,
+                    keep=partial(_keep_init, birth, jail, kernel),
+                    look=look,
                 )
             resources.callback(booted.end)
             if place is not None and kernel is not None and kernel.channel is not None:
@@ -338,7 +441,27 @@ class NamespaceEngine:
             )
 
 
-def _take_id(parts: _Parts, resources: ExitStack) -> int:
+def _hand_over(
+    parts: Parts, sandbox: NamespaceSandbox, booted: Booted, birth: Birth, resources: ExitStack
+) -> None:
+    """Let a sandbox own what it is made of, and the engine know it."""
+    if birth.cgroup is None:
+        parts.watchdog.add(booted.pid, birth.limits.memory_bytes, sandbox.note_watchdog_kill)
+        resources.callback(parts.watchdog.remove, booted.pid)
+    sandbox.own(resources.pop_all())
+    parts.sandboxes[sandbox.id] = sandbox
+
+
+def _check_spec(spec: SandboxSpec) -> None:
+    if not isinstance(spec, SandboxSpec):
+        raise InvalidRequest(f"an engine makes a SandboxSpec, not {type(spec).__name__}")
+
+
+def _keep_init(birth: Birth, jail: Jail, kernel: Plumbing | None, init: int, pidfd: int) -> None:
+    birth.shelf.keep_init(InitNote(birth.host_id, jail.pid), [init, pidfd], kernel)
+
+
+def _take_id(parts: Parts, resources: ExitStack) -> int:
     if parts.ids is None:
         return 0
     host_id = parts.ids.take()
@@ -347,52 +470,10 @@ def _take_id(parts: _Parts, resources: ExitStack) -> int:
 
 
 def _plan_cgroup(
-    parts: _Parts, name: str, resolved: ResolvedLimits, resources: ExitStack
+    parts: Parts, name: str, resolved: ResolvedLimits, resources: ExitStack
 ) -> SandboxCgroup | None:
     if parts.tree is None:
         return None
     cgroup = parts.tree.plan(name, resolved)
     resources.callback(cgroup.remove)
     return cgroup
-
-
-def _raise_descriptor_limit() -> None:
-    """Let this process have as many descriptors as it may.
-
-    Descriptors that are on their way through sockets are counted for the user, against the limit of whoever sends
-    the next one. Code in a sandbox of the same user could send as many as its own limit, and with that limit here
-    nothing could be passed into any sandbox any more.
-    """
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _find_tree() -> CgroupTree | None:
-    try:
-        return cgroups.find_tree(f"{PREFIX}{secrets.token_hex(6)}", cgroups.detect())
-    except Unavailable:
-        return None  # limits then say what enforces them instead, and the doctor says why
-
-
-def _open_tree(tree: CgroupTree | None, keeper: OwnedKeeper) -> CgroupTree | None:
-    if tree is None:
-        return None
-    # Before they exist: whenever this process is killed, somebody knows of them.
-    for directory in tree.directories:
-        keeper.sweep_at_end(directory)
-    try:
-        tree.make_directories()
-    except Unavailable:
-        return None  # as above
-    return tree
-
-
-def _close_parts(parts: _Parts) -> None:
-    for jail in parts.jails.values():
-        jail.close()
-    parts.keeper.close()
-    parts.drains.close()
-    if parts.tree is not None:
-        parts.tree.remove()
-    if parts.ids is not None:
-        parts.ids.close()

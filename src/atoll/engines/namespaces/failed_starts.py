@@ -9,6 +9,8 @@ from atoll.engines.namespaces.wire import StartStage
 from atoll.errors import InvalidRequest, LimitExceeded, Unavailable
 from atoll.model.process import Command, EndReason, Output, ProcessEnd, Stream
 
+_MOST_NAME = 1000
+
 
 def explain_failed_start(command: Command, stage: int, number: int) -> tuple[ProcessEnd, Output]:
     """Return the end of a program that is missing or cannot be run, as a shell would tell it.
@@ -34,7 +36,8 @@ def explain_failed_start(command: Command, stage: int, number: int) -> tuple[Pro
 
 def _explain_failed_exec(command: Command, number: int) -> tuple[ProcessEnd, Output]:
     missing = number in (errno.ENOENT, errno.ENOTDIR)
-    text = f"{command.argv[0]}: {'not found' if missing else os.strerror(number)}\n"
+    # Short enough for a pipe.
+    text = f"{command.argv[0][:_MOST_NAME]}: {'not found' if missing else os.strerror(number)}\n"
     stream: Stream = "stdout" if command.terminal else "stderr"
     end = ProcessEnd(127 if missing else 126, None, EndReason.EXITED)
     return end, Output(stream, text.encode("utf-8", "surrogateescape"), 0.0)

@@ -26,8 +26,12 @@ _LOCKS_AT = 4096
 class HostIds:
     """The ids of one data directory."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, fd: int | None = None) -> None:
+        """Open the range; `fd` is what an earlier program had it open by, with all its locks."""
         self._own: set[int] = set()
+        if fd is not None:
+            self._fd = fd
+            return
         path = data_dir / "ids"
         try:
             data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,6 +40,16 @@ class HostIds:
             raise Unavailable(
                 f"{path} cannot be opened: {error.strerror}; set ATOLL_DATA"
             ) from error
+
+    @property
+    def fd(self) -> int:
+        """The open file that the locks belong to: they last as long as anybody holds it."""
+        return self._fd
+
+    def take_over(self, host_id: int) -> None:
+        """Go on with an id that an earlier program took."""
+        if 0 <= host_id - FIRST_ID < COUNT:
+            self._own.add(host_id - FIRST_ID)
 
     def take(self) -> int:
         """Return an id that no other sandbox on this machine has."""
@@ -53,6 +67,8 @@ class HostIds:
 
     def give_back(self, host_id: int) -> None:
         """Free an id whose sandbox is wholly gone."""
+        if host_id - FIRST_ID not in self._own:
+            return
         self._lock(host_id - FIRST_ID, fcntl.F_UNLCK)
         self._own.discard(host_id - FIRST_ID)
 

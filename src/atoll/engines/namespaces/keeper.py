@@ -1,57 +1,31 @@
-"""The keeper, seen from the host: makes jails and detached mounts, and, if it lasts, keeps descriptors by name.
+"""The keeper, seen from the host: makes jails and detached mounts.
 
-All calls block for a millisecond or so and are made from worker threads; only `keep` and `forget` never wait.
+All calls block for a millisecond or so and are made from worker threads.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import select
-import signal
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.mounts import Template
 from atoll.engines.namespaces.wire import (
-    MAX_KEPT_FDS,
-    MAX_KEPT_NAME,
-    MAX_KEPT_NOTE,
-    VERSION,
-    KeeperHello,
     KeeperOp,
     KeeperRequest,
-    KeptEntry,
     StepReply,
 )
 from atoll.engines.namespaces.zygotes import Jail, ZygoteAge, check_reply
-from atoll.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable, Unsupported
+from atoll.errors import InvalidRequest, Unavailable, Unsupported
 
 _SECONDS = 10.0
-# How long a keeper that is ending is waited for: its sandboxes have to go first.
-_ENDING_SECONDS = 30.0
-# How long somebody who has just been killed may seem to be connected.
-_BUSY_SECONDS = 2.0
-_MOMENT = 0.01
-# What a keeper needs for itself.
-_SPARE_DESCRIPTORS = 64
-_SOCKET, _LOCK = "keeper.sock", "keeper.lock"
-
-
-@dataclass(frozen=True, slots=True)
-class Lasting:
-    """Sandboxes that outlive the program that made them: where the next one finds them, and how long they wait."""
-
-    directory: Path
-    lease_seconds: float = 60.0
 
 
 class Keeper:
@@ -65,7 +39,7 @@ class Keeper:
     @property
     def is_gone(self) -> bool:
         """Whether it has ended, and all jails with it."""
-        return self._channel.fileno() < 0 or bool(_events(self._channel, 0) & select.POLLHUP)
+        return self._channel.fileno() < 0 or bool(events_of(self._channel, 0) & select.POLLHUP)
 
     def make_jail(
         self,
@@ -121,8 +95,16 @@ class Keeper:
         """Have the cgroup directories below `path` removed when the keeper ends."""
         self._ask(KeeperRequest(op=KeeperOp.SWEEP, path=os.fsencode(path)), [])
 
+    def end(self) -> None:
+        """End every jail and the keeper; returns when all processes are gone. Safe to call twice."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Let go of the keeper: one that lasts waits for somebody else now. Safe to call twice."""
+        self._channel.close()
+
     def _ask(self, request: KeeperRequest, fds: Sequence[int]) -> tuple[StepReply, list[int]]:
-        with self._asking, _answering():
+        with self._asking, answering():
             channel.send(self._channel, request, fds)
             reply, passed = channel.receive(self._channel, StepReply)
         return check_reply(reply), passed
@@ -136,19 +118,19 @@ class OwnedKeeper(Keeper):
         super().__init__(ours)
         try:
             with theirs:
-                arguments = (str(os.getpid()), _mode(rootless=rootless))
-                self._process = _start(program, arguments, [theirs.fileno()])
+                arguments = (str(os.getpid()), mode_of(rootless=rootless))
+                self._process = start_program(program, arguments, [theirs.fileno()])
         except BaseException:
             ours.close()
             raise
         try:
             check_reply(channel.receive_only(ours, StepReply))
         except BaseException:
-            self.close()
+            self.end()
             raise
 
-    def close(self) -> None:
-        """End every jail; returns when all processes are gone. Safe to call twice."""
+    def end(self) -> None:
+        """End every jail and the keeper."""
         self._channel.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_SECONDS)
@@ -157,210 +139,15 @@ class OwnedKeeper(Keeper):
             self._process.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What was kept under a name; some of its descriptors are missing if it is not whole."""
-
-    fds: Sequence[int]
-    note: str
-    is_whole: bool
-
-
-class LastingKeeper(Keeper):
-    """A keeper that outlives this process, and holds for the next one what it is given."""
-
-    def __init__(self, connection: socket.socket, hello: KeeperHello) -> None:
-        super().__init__(connection)
-        self.pid = int(hello.pid)
-        self._pidfd = os.pidfd_open(self.pid)
-        self._most = int(hello.most_descriptors) - _SPARE_DESCRIPTORS
-        self._counting = threading.Lock()
-        self._counts: dict[str, dict[str, int]] = {}
-        self._total = 0
-
-    def keep(self, name: str, fds: Sequence[int] = (), note: str = "") -> None:
-        """Have descriptors kept under `group/rest`, in place of what was; whatever is sent later comes after it.
-
-        Raises:
-            LimitExceeded: the keeper has no room for more descriptors.
-        """
-        _check_entry(name, fds, note)
-        self._count(name, len(fds))
-        entry = KeptEntry(op=KeeperOp.KEEP, fds=len(fds), name=name.encode(), note=note.encode())
-        with _answering():
-            channel.send(self._channel, entry, fds)
-
-    def forget(self, name: str) -> None:
-        """Let go of a name, or of all that begin with one that ends in a slash."""
-        self._uncount(name)
-        with suppress(OSError):  # then there is nothing left to forget
-            channel.send(self._channel, KeptEntry(op=KeeperOp.FORGET, name=name.encode()))
-
-    def recall(self) -> Mapping[str, Kept]:
-        """Return copies of all that is kept, by name."""
-        found: dict[str, Kept] = {}
-        with self._asking, _answering():
-            channel.send(self._channel, KeptEntry(op=KeeperOp.RECALL))
-            while True:
-                entry, fds = channel.receive(self._channel, KeptEntry)
-                if entry is None:
-                    raise Unavailable("the keeper ended while it was asked; open the engine anew")
-                if entry.op == KeeperOp.RECALL:
-                    return found
-                name = entry.name.decode()
-                found[name] = Kept(fds, entry.note.decode(), len(fds) == entry.fds)
-                self._count(name, entry.fds)
-
-    def end(self) -> None:
-        """End every jail and the keeper; returns when all processes are gone."""
-        with suppress(OSError):
-            channel.send(self._channel, KeptEntry(op=KeeperOp.END))
-        if not _events(self._pidfd, _ENDING_SECONDS):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            _events(self._pidfd, _SECONDS)
-        self.leave()
-
-    def leave(self) -> None:
-        """Let go of the keeper, which now waits for somebody else. Safe to call twice."""
-        if self._channel.fileno() >= 0:
-            self._channel.close()
-            os.close(self._pidfd)
-
-    def _count(self, name: str, fds: int) -> None:
-        with self._counting:
-            names = self._counts.setdefault(name.partition("/")[0], {})
-            total = self._total + fds - names.get(name, 0)
-            if total > self._most:
-                raise LimitExceeded(
-                    f"the keeper holds {self._total} descriptors, the most is {self._most};"
-                    " destroy some sandboxes, or raise the limit of open files",
-                    limit=self._most,
-                )
-            names[name], self._total = fds, total
-
-    def _uncount(self, name: str) -> None:
-        with self._counting:
-            group = name.partition("/")[0]
-            names = self._counts.get(group, {})
-            for each in [each for each in names if each == name or _is_below(each, name)]:
-                self._total -= names.pop(each)
-            if not names:
-                self._counts.pop(group, None)
-
-
-def open_lasting_keeper(program: Path, lasting: Lasting, *, rootless: bool) -> LastingKeeper:
-    """Return the keeper of a directory; started if there is none.
-
-    Raises:
-        Conflict: another program is connected to it.
-    """
-    deadline = time.monotonic() + _ENDING_SECONDS
-    with _open_directory(lasting.directory) as directory:
-        while time.monotonic() < deadline:
-            with suppress(FileNotFoundError, ConnectionError):
-                # By way of the descriptor, because a socket's own path may have 107 bytes only.
-                return _connect(f"/proc/self/fd/{directory}/{_SOCKET}")
-            if not _start_lasting(program, directory, lasting, rootless=rootless):
-                time.sleep(_MOMENT)  # the last one has not ended yet
-    raise Unavailable(
-        f"the last keeper of {lasting.directory} did not end within {_ENDING_SECONDS:g} s; try again"
-    )
-
-
-def _connect(path: str) -> LastingKeeper:
-    """Connect to a keeper; raise `ConnectionError` or `FileNotFoundError` if there is none."""
-    deadline = time.monotonic() + _BUSY_SECONDS
-    while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        try:
-            hello = _greet(connection, path)
-            if hello.error != errno.EBUSY:
-                return LastingKeeper(connection, _check_hello(hello))
-        except BaseException:
-            connection.close()
-            raise
-        connection.close()
-        if time.monotonic() > deadline:
-            raise Conflict("these sandboxes belong to another program that runs; end it first")
-        time.sleep(_MOMENT)
-
-
-def _greet(connection: socket.socket, path: str) -> KeeperHello:
-    connection.settimeout(_SECONDS)
-    connection.connect(path)
-    hello = channel.receive_only(connection, KeeperHello)
-    if hello is None:
-        raise ConnectionResetError
-    return hello
-
-
-def _check_hello(hello: KeeperHello) -> KeeperHello:
-    if hello.error == errno.EACCES:
-        raise Unavailable("the keeper belongs to another user; choose another directory")
-    if hello.version != VERSION:
-        raise Unavailable(
-            f"the sandboxes that are left speak version {hello.version}, not {VERSION};"
-            " wait until their lease is over, or end them with the program that made them"
-        )
-    check_reply(StepReply(step=hello.step, error=hello.error))
-    return hello
-
-
-def _start_lasting(program: Path, directory: int, lasting: Lasting, *, rootless: bool) -> bool:
-    """Start a keeper, unless the last one still lives."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    lock = os.open(_LOCK, flags, 0o600, dir_fd=directory)
-    try:
-        # It belongs to the open file, which the keeper gets: whoever has it is the only one.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with _listen(directory) as listener:
-            arguments = (str(round(lasting.lease_seconds * 1000)), _mode(rootless=rootless))
-            code = _start(program, arguments, [listener.fileno(), lock]).wait(_SECONDS)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
-    if code:
-        raise Unavailable(f"the keeper program {program} does not start; install the package again")
-    return True
-
-
-@contextmanager
-def _listen(directory: int) -> Iterator[socket.socket]:
-    kind = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC
-    with socket.socket(socket.AF_UNIX, kind) as listener:
-        with suppress(FileNotFoundError):
-            os.unlink(_SOCKET, dir_fd=directory)
-        listener.bind(f"/proc/self/fd/{directory}/{_SOCKET}")
-        listener.listen()
-        yield listener
-
-
-@contextmanager
-def _open_directory(path: Path) -> Iterator[int]:
-    """Open a directory that is this user's alone."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError as error:
-        raise Unavailable(f"{path} cannot be opened: {error.strerror}; set ATOLL_DATA") from error
-    try:
-        facts = os.fstat(fd)
-        if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
-            raise Unavailable(
-                f"{path} has to be this user's alone, since whoever reaches it reaches all sandboxes;"
-                " make it so with `chmod 700`"
-            )
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _mode(*, rootless: bool) -> str:
+def mode_of(*, rootless: bool) -> str:
+    """Return how the keeper is told whether there is root to keep."""
     return "user" if rootless else "root"
 
 
-def _start(program: Path, arguments: Sequence[str], fds: Sequence[int]) -> subprocess.Popen[bytes]:
+def start_program(
+    program: Path, arguments: Sequence[str], fds: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    """Run the keeper, with nothing of this process but some descriptors."""
     try:
         return subprocess.Popen(
             [program, *arguments, *map(str, fds)],
@@ -378,7 +165,8 @@ def _start(program: Path, arguments: Sequence[str], fds: Sequence[int]) -> subpr
 
 
 @contextmanager
-def _answering() -> Iterator[None]:
+def answering() -> Iterator[None]:
+    """Raise `Unavailable` if the keeper is not there any more."""
     try:
         yield
     except OSError as error:
@@ -387,24 +175,7 @@ def _answering() -> Iterator[None]:
         ) from error
 
 
-def _check_entry(name: str, fds: Sequence[int], note: str) -> None:
-    group, slash, rest = name.partition("/")
-    if not (group and slash and rest) or name.endswith("/"):
-        raise InvalidRequest(f"{name[:80]!r} has to have the form group/rest")
-    if len(name.encode()) >= MAX_KEPT_NAME or len(note.encode()) >= MAX_KEPT_NOTE:
-        raise InvalidRequest(
-            f"name {name[:80]!r} or its note is too long; the most is {MAX_KEPT_NAME - 1} and"
-            f" {MAX_KEPT_NOTE - 1} bytes"
-        )
-    if len(fds) > MAX_KEPT_FDS:
-        raise InvalidRequest(f"{len(fds)} descriptors are too many; the most is {MAX_KEPT_FDS}")
-
-
-def _is_below(name: str, prefix: str) -> bool:
-    return prefix.endswith("/") and name.startswith(prefix)
-
-
-def _events(descriptor: socket.socket | int, seconds: float) -> int:
+def events_of(descriptor: socket.socket | int, seconds: float) -> int:
     """Return what there is to see of a descriptor within so many seconds."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)

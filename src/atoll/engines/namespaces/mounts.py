@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,6 +95,18 @@ class Template:
     plan: tuple[PlanEntry, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     interpreter: bool = False  # its zygote is an interpreter that forks kernels
+
+    @property
+    def digest(self) -> str:
+        """Tells whether a jail that was made earlier would be made the same way now."""
+        digest = hashlib.sha256(self.name.encode())
+        for each in self.plan:
+            digest.update(bytes(each))
+            if each.op == PlanOp.COPY:
+                with suppress(OSError):
+                    facts = os.stat(each.source)
+                    digest.update(f"{facts.st_ino} {facts.st_mtime_ns}".encode())
+        return digest.hexdigest()[:32]
 
 
 def base_template(init: Path) -> Template:

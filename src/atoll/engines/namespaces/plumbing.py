@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import anyio
 
 from atoll.engines.namespaces import channel
+from atoll.engines.namespaces.lasting_keeper import Kept
 from atoll.engines.namespaces.wire import RunFlag, RunHeader
-from atoll.model.process import Command, Stream, TerminalSize
+from atoll.model.process import Command, Output, Stream, TerminalSize
+
+_CONTROL, _CHANNEL, _FAILURES = "control", "channel", "failures"
 
 
 @dataclass(slots=True)
@@ -37,12 +41,54 @@ class Plumbing:
         channel.close_all(list(self.outputs))
         self.outputs.clear()
 
+    def to_keep(self) -> tuple[Sequence[int], str]:
+        """Return the descriptors that `restore_plumbing` takes, and the note; standard input ends by itself."""
+        kinds = [_CONTROL, *(stream for stream in self.outputs.values())]
+        fds = [self.control.fileno(), *self.outputs]
+        if self.channel is not None:
+            kinds.append(_CHANNEL)
+            fds.append(self.channel.fileno())
+        if self.failures is not None:
+            kinds.append(_FAILURES)
+            fds.append(self.failures)
+        return fds, " ".join(kinds)
+
+    def replace_output(self, message: Output) -> None:
+        """Let what the host says of a program that could not be started be its output."""
+        for fd in [fd for fd, stream in self.outputs.items() if stream == message.stream]:
+            del self.outputs[fd]
+            os.close(fd)
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.outputs[reading] = message.stream
+        os.write(writing, message.data)
+        os.close(writing)
+
     def close_failures(self) -> None:
         """Stop waiting for word of a failed start."""
         if self.failures is not None:
             wake_waiting(self.failures)
             os.close(self.failures)
             self.failures = None
+
+
+def restore_plumbing(kept: Kept, stdin: Kept | None) -> Plumbing:
+    """Return what an earlier program has kept."""
+    found = dict(zip(kept.note.split(), kept.fds, strict=True))
+    plumbing = Plumbing(_as_socket(found.pop(_CONTROL)))
+    plumbing.failures = found.pop(_FAILURES, None)
+    plumbing.stdin = None if stdin is None else stdin.fds[0]
+    if _CHANNEL in found:
+        plumbing.channel = _as_socket(found.pop(_CHANNEL))
+    plumbing.outputs = {
+        fd: "stdout" if name == "stdout" else "stderr" for name, fd in found.items()
+    }
+    return plumbing
+
+
+def _as_socket(fd: int) -> socket.socket:
+    restored = socket.socket(fileno=fd)
+    restored.setblocking(False)
+    return restored
 
 
 def wake_waiting(descriptor: socket.socket | int) -> None:

@@ -12,7 +12,7 @@ import struct
 import termios
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Protocol
 
@@ -21,8 +21,10 @@ import anyio.lowlevel
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.failed_starts import explain_failed_start
+from atoll.engines.namespaces.lasting_keeper import Kept
 from atoll.engines.namespaces.outputs import Outputs
 from atoll.engines.namespaces.plumbing import Plumbing, wake_waiting
+from atoll.engines.namespaces.shelf import Shelf, end_note, parse_end
 from atoll.engines.namespaces.wire import (
     SupervisorEvent,
     SupervisorOp,
@@ -30,8 +32,8 @@ from atoll.engines.namespaces.wire import (
     SupervisorRequest,
 )
 from atoll.errors import Conflict, InvalidRequest
-from atoll.model.ids import ProcessId, new_process_id
-from atoll.model.process import Command, EndReason, Output, ProcessEnd, TerminalSize
+from atoll.model.ids import ProcessId
+from atoll.model.process import Command, EndReason, Output, ProcessEnd, Stream, TerminalSize
 
 # How long output is still read after the end of a process while something it left behind keeps it open.
 _LINGER_SECONDS = 0.2
@@ -62,16 +64,24 @@ class Owner(Protocol):
         ...
 
     def released(self, process: NamespaceProcess, leftover: list[int]) -> None:
-        """Forget the process and read its open outputs to nowhere."""
+        """Forget the process, also what is kept of it, and read its open outputs to nowhere."""
         ...
 
 
 class NamespaceProcess:
     """A program running in a namespaces sandbox."""
 
-    def __init__(self, command: Command, plumbing: Plumbing, owner: Owner) -> None:
+    def __init__(
+        self,
+        command: Command,
+        plumbing: Plumbing,
+        owner: Owner,
+        process_id: ProcessId,
+        shelf: Shelf,
+    ) -> None:
         self._command = command
-        self._id = new_process_id()
+        self._id = process_id
+        self._shelf = shelf
         self._plumbing = plumbing
         self._outputs = Outputs(plumbing.outputs)
         self._owner = owner
@@ -86,7 +96,6 @@ class NamespaceProcess:
         self._read = False
         self._reader: int | None = None
         self._waiting = anyio.Lock()
-        self._early_output: list[Output] = []
         self._activity: select.epoll | None = None
         self._guard = threading.RLock()
         self._reports = select.poll()
@@ -154,8 +163,33 @@ class NamespaceProcess:
         if is_last:
             self._let_go()
 
+    def note_attested(self) -> None:
+        """Let whoever takes a kernel over know that it was looked at; the supervisor's first word says the same."""
+        if self._shelf.lasts and self._collect_end() is None and not self._pid:
+            self._shelf.keep("started", note="0")
+
+    def restore(self, started: Kept | None, end: Kept | None) -> None:
+        """Go on from what an earlier program has learned of it."""
+        if started is not None:
+            self._pid = int(started.note)
+            self._plumbing.outputs.update(dict.fromkeys(started.fds, "stdout"))
+        if end is not None:
+            self._end = parse_end(end.note)
+
     async def started(self) -> None:
         """Wait until the program runs or could not be started."""
+        if not self._pid:
+            report = await self._first_report()
+            if report.event == SupervisorEvent.FAILED:
+                self._start_failed(report.pid, report.status)
+                return
+            self._pid = report.pid
+        failure = await self._read_failure()
+        if len(failure) == _FAILURE.size:
+            self._pid = 0
+            self._start_failed(*_FAILURE.unpack(failure))
+
+    async def _first_report(self) -> SupervisorReport:
         control = self._plumbing.control
         while True:
             await anyio.wait_readable(control)
@@ -163,20 +197,21 @@ class NamespaceProcess:
                 # The sandbox was destroyed between the word that there is something and now.
                 raise anyio.ClosedResourceError
             with suppress(BlockingIOError):
-                report, fds = channel.receive(control, SupervisorReport)
+                report, fds = channel.receive(control, SupervisorReport, socket.MSG_PEEK)
                 break
         if report is None:
             raise ConnectionResetError("the sandbox ended while a process was being started")
-        if report.event == SupervisorEvent.FAILED:
-            channel.close_all(fds)
-            self._start_failed(report.pid, report.status)
-            return
-        self._take_terminal(fds)
-        failure = await self._read_failure()
-        if len(failure) == _FAILURE.size:
-            self._start_failed(*_FAILURE.unpack(failure))
+        if report.event == SupervisorEvent.STARTED:
+            self._take_terminal(fds)
+            self._shelf.keep("started", list(self._terminal()), str(report.pid))
         else:
-            self._pid = report.pid
+            channel.close_all(fds)
+        # Only now, so that whoever takes over from a program that was killed has the report or what it said.
+        channel.receive_only(control, SupervisorReport)
+        return report
+
+    def _terminal(self) -> Sequence[int]:
+        return list(self._plumbing.outputs) if self._command.terminal is not None else ()
 
     async def _read_failure(self) -> bytes:
         """Return what the child tells of its failure; nothing, once it is the program."""
@@ -191,8 +226,16 @@ class NamespaceProcess:
         raise anyio.ClosedResourceError
 
     def _start_failed(self, stage: int, number: int) -> None:
-        self._end, message = explain_failed_start(self._command, stage, number)
-        self._early_output.append(message)
+        end, message = explain_failed_start(self._command, stage, number)
+        self._plumbing.replace_output(message)
+        self._shelf.forget("started")
+        self._shelf.keep("plumbing", *self._plumbing.to_keep())
+        self._set_end(end)
+
+    def _set_end(self, end: ProcessEnd) -> None:
+        if self._end is None:
+            self._end = end
+            self._shelf.keep("end", note=end_note(end))
 
     def _take_terminal(self, fds: list[int]) -> None:
         if self._command.terminal is None:
@@ -207,8 +250,6 @@ class NamespaceProcess:
         if self._read:
             raise Conflict("the output of this process is being read or was read already")
         self._read = True
-        for early in self._early_output:
-            yield early
         with select.epoll() as watched:
             for fd in self._plumbing.outputs:
                 watched.register(fd, select.EPOLLIN)
@@ -229,6 +270,15 @@ class NamespaceProcess:
         for fd in list(self._plumbing.outputs):
             for output in () if self._closed else self._outputs.read_rest(fd):
                 yield output
+
+    def descriptors(self) -> Mapping[Stream, int]:
+        """Return the outputs themselves, for the caller to read."""
+        self._read = True
+        return {stream: fd for fd, stream in self._plumbing.outputs.items()}
+
+    def stdin_descriptor(self) -> int:
+        """Return standard input itself, for the caller to write."""
+        return self._input_fd()
 
     async def _readable(self, watched: select.epoll, deadline: float | None) -> list[int]:
         """Return outputs that can be read; none if the process ended or the deadline passed."""
@@ -287,6 +337,7 @@ class NamespaceProcess:
             self._stdin_ended = True
             await self.write(_END_OF_INPUT)
         if self._plumbing.stdin is not None:
+            self._shelf.forget("stdin")
             os.close(self._plumbing.stdin)
             self._plumbing.stdin = None
 
@@ -317,7 +368,9 @@ class NamespaceProcess:
     def _collect_end_alone(self) -> ProcessEnd | None:
         while not self._supervisor_gone and not self._closed and self._reports.poll(0):
             try:
-                report = channel.receive_only(self._plumbing.control, SupervisorReport)
+                report = channel.receive_only(
+                    self._plumbing.control, SupervisorReport, socket.MSG_PEEK
+                )
             except BlockingIOError:
                 break
             except OSError:
@@ -328,18 +381,24 @@ class NamespaceProcess:
                     # Init does not know the supervisors of kernels that joined, and kills nobody for them.
                     self._owner.kill_everything()
                 # Without a word: the sandbox ended, or somebody inside killed the supervisor.
-                lost = EndReason.KILLED if self._killed else EndReason.LOST
-                self._end = self._end or self._owner.explain(
-                    ProcessEnd(None, signals.SIGKILL, lost)
-                )
-            elif report.event == SupervisorEvent.STARTED:
-                self._pid = report.pid  # a kernel: nobody waited for it
-            elif report.event == SupervisorEvent.SIGNALLED:
-                self._signals_sent += 1
-            elif report.event == SupervisorEvent.ENDED:
-                self._end = self._end or self._owner.explain(self._ended(report.status))
+                if self._end is None:
+                    lost = EndReason.KILLED if self._killed else EndReason.LOST
+                    self._set_end(self._owner.explain(ProcessEnd(None, signals.SIGKILL, lost)))
+            else:
+                self._take_report(report)
+                # Only now, for whoever may have to take over.
+                channel.receive_only(self._plumbing.control, SupervisorReport)
             self._wake_others()
         return self._end
+
+    def _take_report(self, report: SupervisorReport) -> None:
+        if report.event == SupervisorEvent.STARTED:
+            self._pid = report.pid  # a kernel: nobody waited for it
+            self._shelf.keep("started", note=str(report.pid))
+        elif report.event == SupervisorEvent.SIGNALLED:
+            self._signals_sent += 1
+        elif report.event == SupervisorEvent.ENDED and self._end is None:
+            self._set_end(self._owner.explain(self._ended(report.status)))
 
     def _wake_others(self) -> None:
         # The reader of the outputs and those who wait for the end watch one socket: whoever is first takes

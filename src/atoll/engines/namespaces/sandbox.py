@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import ipaddress
 import os
 import posixpath
 import signal
 import socket
-import stat
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -24,21 +21,27 @@ from atoll.engines.namespaces.attest import Place
 from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill, kill_and_wait
 from atoll.engines.namespaces.cgroups import Events, SandboxCgroup
 from atoll.engines.namespaces.drains import Drains
-from atoll.engines.namespaces.plumbing import Plumbing, open_plumbing, payload
+from atoll.engines.namespaces.plumbing import (
+    Plumbing,
+    open_plumbing,
+    payload,
+    restore_plumbing,
+)
+from atoll.engines.namespaces.ports import Ports
 from atoll.engines.namespaces.process import KERNEL, NamespaceProcess
 from atoll.engines.namespaces.refusals import our_errors
+from atoll.engines.namespaces.shelf import InitNote, Leftover
 from atoll.engines.namespaces.wire import (
     InitOp,
     InitRequest,
-    StepReply,
     SupervisorOp,
     SupervisorRequest,
 )
 from atoll.engines.namespaces.workspace import NamespaceWorkspace
 from atoll.engines.namespaces.zygotes import Jail
-from atoll.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable, Unsupported
+from atoll.errors import Conflict, InvalidRequest, LimitExceeded, NotFound, Unavailable, Unsupported
 from atoll.model.file import WORKSPACE
-from atoll.model.ids import SandboxId
+from atoll.model.ids import ProcessId, SandboxId, first_kernel_id, new_process_id
 from atoll.model.limits import LimitsInfo
 from atoll.model.process import Command, EndReason, ProcessEnd
 from atoll.model.sandbox import SandboxInfo, SandboxState
@@ -61,10 +64,13 @@ class NamespaceSandbox:
         jail: Jail,
         drains: Drains,
         forget: Callable[[NamespaceSandbox], None],
+        leftover: Leftover | None = None,
     ) -> None:
         booted.init.setblocking(False)
         self._birth = birth
         self._spec = birth.spec
+        self._shelf = birth.shelf
+        self._leftover = leftover or Leftover()
         self._place = place
         self._jail = jail
         self._limits = limits
@@ -88,6 +94,7 @@ class NamespaceSandbox:
         self._calls: set[anyio.CancelScope] = set()
         self._waiting = anyio.Lock()
         self._workspace = NamespaceWorkspace(self, limits.limits.file_bytes)
+        self._ports = Ports(self)
 
     @property
     def id(self) -> SandboxId:
@@ -110,7 +117,19 @@ class NamespaceSandbox:
         """Take over what has to be released at the end."""
         self._resources = resources
 
-    async def start(self, command: Command) -> NamespaceProcess:
+    def restore(self) -> None:
+        """Go on from what an earlier program has left."""
+        if self._cgroup is not None and self._cgroup.is_frozen:
+            self._state = SandboxState.PAUSED
+        seen = self._leftover.take("seen")
+        if seen is not None:
+            self._seen = Events(*map(int, seen.note.split()))
+        for kept in self._leftover.take_all("drains"):
+            self._drains.add(kept.fds)
+
+    async def start(
+        self, command: Command, process_id: ProcessId | None = None
+    ) -> NamespaceProcess:
         """Start a process."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         if not isinstance(command, Command):
@@ -121,7 +140,11 @@ class NamespaceSandbox:
                 f"the namespaces engine runs everything as user 'sandbox', not {command.user!r}: processes here hold"
                 " no privileges that another name could stand for; use a container engine for root"
             )
-        process = self._launch(command)
+        process = self._launch(command, process_id or new_process_id())
+        await self._await_start(process)
+        return process
+
+    async def _await_start(self, process: NamespaceProcess) -> None:
         try:
             with anyio.fail_after(_START_SECONDS):
                 await process.started()
@@ -135,15 +158,75 @@ class NamespaceSandbox:
                     f"the process did not start within {_START_SECONDS:g} s; everything in the sandbox was killed"
                 ) from error
             if isinstance(error, anyio.ClosedResourceError | ConnectionError):
-                raise self._ended_error() from error
+                raise self.ended_error() from error
             raise
+
+    async def find_process(self, process_id: ProcessId, command: Command) -> NamespaceProcess:
+        """Return a process that an earlier program started here."""
+        if not any(self._leftover.look(f"{process_id}/{slot}") for slot in ("started", "end")):
+            self._check_running()  # it has yet to be waited for
+        process = self._restore_process(process_id, command)
+        if process.end is None:
+            try:
+                await self._await_start(process)
+            except Conflict as error:
+                raise NotFound(
+                    f"process {process_id} ended before it ran", process=process_id
+                ) from error
         return process
+
+    async def find_kernel(self, process_id: ProcessId) -> NamespaceProcess:
+        """Return a kernel that an earlier program opened here."""
+        return self._restore_process(process_id, KERNEL)
+
+    def _restore_process(self, process_id: ProcessId, command: Command) -> NamespaceProcess:
+        self._use_at_home()
+        slots = (f"{process_id}/{name}" for name in ("plumbing", "stdin", "started", "end"))
+        plumbing, stdin, started, end = map(self._leftover.take, slots)
+        if plumbing is None or (command is KERNEL and started is None):
+            for each in (plumbing, stdin, started, end):
+                if each is not None:
+                    each.close()
+            # This ends it: a kernel that was not looked at is nobody's to use.
+            self._forget_kept(process_id)
+            raise NotFound(f"there is no process {process_id} here", process=process_id)
+        process = NamespaceProcess(
+            command,
+            restore_plumbing(plumbing, stdin),
+            self,
+            process_id,
+            self._shelf.below(process_id),
+        )
+        process.restore(started, end)
+        self._processes.add(process)
+        return process
+
+    def _forget_kept(self, process_id: ProcessId) -> None:
+        self._shelf.below(process_id).clear()
+        if process_id == first_kernel_id(self.id):
+            # It was kept together with init.
+            note = InitNote(self._birth.host_id, self._jail.pid)
+            self._shelf.keep_init(note, [self._init.fileno(), self._pidfd], None)
+
+    def keep(self, slot: str, fds: Sequence[int]) -> None:
+        """Have descriptors kept for whoever takes the sandbox over."""
+        if not self._shelf.lasts:
+            raise Unsupported("sandboxes of this engine end with the program that made them")
+        if fds:
+            self._shelf.keep(f"kept/{slot}", fds)
+        else:
+            self._shelf.forget(f"kept/{slot}")
+
+    def kept(self, slot: str) -> Sequence[int]:
+        """Return descriptors that an earlier program has had kept, once."""
+        kept = self._leftover.take(f"kept/{slot}")
+        return () if kept is None else kept.fds
 
     def keep_kernel(self, plumbing: Plumbing) -> None:
         """Keep a kernel that was made together with the sandbox for the first who asks."""
         self._ready_kernels.append(plumbing)
 
-    async def fork_kernel(self) -> NamespaceProcess:
+    async def fork_kernel(self, process_id: ProcessId | None = None) -> NamespaceProcess:
         """Fork a kernel from the template's warm interpreter."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._check_running()
@@ -152,27 +235,37 @@ class NamespaceSandbox:
                 f"template {self._spec.template!r} has no interpreter to fork kernels from; create the sandbox"
                 " with template='python'"
             )
-        return self._kernel_process(await self._join_kernel())
+        process_id = process_id or new_process_id()
+        return self._kernel_process(await self._join_kernel(process_id), process_id)
 
     def take_kernel(self) -> NamespaceProcess | None:
         """Return the kernel that was made together with the sandbox, once."""
         self._check_state()
-        return self._kernel_process(self._ready_kernels.pop()) if self._ready_kernels else None
+        if not self._ready_kernels:
+            return None
+        return self._kernel_process(self._ready_kernels.pop(), first_kernel_id(self.id))
 
-    def _kernel_process(self, plumbing: Plumbing) -> NamespaceProcess:
-        process = NamespaceProcess(KERNEL, plumbing, self)
+    def _kernel_process(self, plumbing: Plumbing, process_id: ProcessId) -> NamespaceProcess:
+        shelf = self._shelf.below(process_id)
+        process = NamespaceProcess(KERNEL, plumbing, self, process_id, shelf)
+        process.note_attested()
         self._processes.add(process)
         return process
 
-    async def _join_kernel(self) -> Plumbing:
-        rootless = os.geteuid() != 0
+    async def _join_kernel(self, process_id: ProcessId) -> Plumbing:
         join = partial(
-            join_kernel, self._jail, self._birth, self._pidfd, self._place, rootless=rootless
+            join_kernel,
+            self._jail,
+            self._birth,
+            self._pidfd,
+            self._place,
+            self._shelf.below(process_id),
+            rootless=os.geteuid() != 0,
         )
         with self.call():
             return await anyio.to_thread.run_sync(join)
 
-    def _launch(self, command: Command) -> NamespaceProcess:
+    def _launch(self, command: Command, process_id: ProcessId) -> NamespaceProcess:
         # Checked as a whole: the sandbox's variables count, too.
         whole = replace(command, env={**self._env, **command.env})
         directory = posixpath.join(WORKSPACE, command.cwd)
@@ -182,56 +275,30 @@ class NamespaceSandbox:
             plumbing, control, streams = open_plumbing(command)
             given.callback(channel.close_all, streams)
             given.callback(control.close)
+            shelf = self._shelf.below(process_id)
             try:
-                self._ask_init(InitOp.RUN, [control.fileno(), memory, *streams])
+                shelf.keep("plumbing", *plumbing.to_keep())
+                if plumbing.stdin is not None:
+                    shelf.keep("stdin", [plumbing.stdin])
+                # It finds the word to go when it gets there: there is no moment at which it waits for somebody
+                # who may be killed meanwhile.
                 channel.send(plumbing.control, SupervisorRequest(op=SupervisorOp.GO))
+                self._ask_init(InitOp.RUN, [control.fileno(), memory, *streams])
             except BaseException:
+                shelf.clear()
                 plumbing.close()
                 raise
-        process = NamespaceProcess(command, plumbing, self)
+        process = NamespaceProcess(command, plumbing, self, process_id, shelf)
         self._processes.add(process)
         return process
 
     async def connect(self, port: int) -> socket.socket:
         """Return a stream connected to a port on the sandbox's own loopback."""
-        _check_port(port, lowest=1)
-        try:
-            return await self._port(InitOp.CONNECT, port, "127.0.0.1")
-        except OSError as error:
-            raise Unavailable(
-                f"nothing listens on port {port} in the sandbox: {error.strerror}"
-            ) from error
+        return await self._ports.connect(port)
 
     async def listen(self, port: int, address: str = "127.0.0.1") -> socket.socket:
         """Return a socket that listens on the sandbox's own loopback."""
-        _check_port(port, lowest=1024)
-        _check_loopback(address)
-        try:
-            return await self._port(InitOp.LISTEN, port, address)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise Conflict(f"port {port} is taken in the sandbox; choose another") from error
-            raise Unavailable(
-                f"the sandbox cannot listen on port {port}: {error.strerror}"
-            ) from error
-
-    async def _port(self, op: InitOp, port: int, address: str) -> socket.socket:
-        self._check_running()
-        ours, theirs = channel.socket_pair()
-        ours.setblocking(False)
-        with ours:
-            with theirs:
-                self._ask_init(op, [theirs.fileno()], port, int(ipaddress.IPv4Address(address)))
-            with anyio.move_on_after(_SECONDS):
-                await anyio.wait_readable(ours)
-                reply, fds = channel.receive(ours, StepReply)
-                if reply is None:
-                    raise self._ended_error()
-                if reply.error:
-                    channel.close_all(fds)
-                    raise OSError(reply.error, os.strerror(reply.error))
-                return socket.socket(fileno=channel.the_one(fds, stat.S_ISSOCK))
-        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        return await self._ports.listen(port, address)
 
     async def pause(self) -> None:
         """Stop every process in place."""
@@ -317,6 +384,18 @@ class NamespaceSandbox:
             self._remove()
         return True
 
+    def leave(self) -> None:
+        """Let go without ending anything; the keeper holds what the next program needs."""
+        self._use_at_home()
+        self._state = SandboxState.DESTROYED  # as far as this program is concerned
+        for call in list(self._calls):
+            call.cancel()
+        self._release()
+        anyio.notify_closing(self._pidfd)
+        self._init.close()
+        os.close(self._pidfd)
+        self._gone.set()
+
     def _use_at_home(self) -> bool:
         """Have it ended in the event loop from now on; return False if that was done elsewhere."""
         with self._guard:
@@ -343,6 +422,7 @@ class NamespaceSandbox:
             process.release()
         for plumbing in self._ready_kernels:
             plumbing.close()
+        self._leftover.close()
         self._workspace.close()
 
     def note_watchdog_kill(self) -> None:
@@ -355,6 +435,8 @@ class NamespaceSandbox:
             return replace(end, reason=EndReason.KILLED) if end.reason is EndReason.LOST else end
         now = self._cgroup.events() if self._cgroup is not None else Events(self._kills_by_watchdog)
         seen, self._seen = self._seen, now
+        if now != seen:
+            self._shelf.keep("seen", note=f"{now.out_of_memory} {now.too_many_processes}")
         killed = end.signal == signal.SIGKILL or end.exit_code == 128 + signal.SIGKILL
         if killed and now.out_of_memory > seen.out_of_memory and end.reason is not EndReason.KILLED:
             return replace(end, reason=EndReason.OUT_OF_MEMORY)
@@ -378,10 +460,14 @@ class NamespaceSandbox:
     def released(self, process: NamespaceProcess, leftover: list[int]) -> None:
         """Forget a process and read its open outputs to nowhere."""
         self._processes.discard(process)
-        if self._state is SandboxState.DESTROYED:
+        if self._state not in (SandboxState.RUNNING, SandboxState.PAUSED):
             channel.close_all(leftover)  # nobody prints any more
-        else:
-            self._drains.add(leftover)
+            return
+        if leftover:
+            slot = f"drains/{process.id}"
+            self._shelf.keep(slot, leftover)
+            self._drains.add(leftover, partial(self._shelf.forget, slot))
+        self._forget_kept(process.id)
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -395,7 +481,7 @@ class NamespaceSandbox:
             finally:
                 self._calls.discard(scope)
         if scope.cancelled_caught:
-            raise self._ended_error()
+            raise self.ended_error()
 
     def open_files(self) -> socket.socket:
         """Return a socket to a new file server."""
@@ -409,6 +495,11 @@ class NamespaceSandbox:
             raise
         return ours
 
+    def ask_for_port(self, op: InitOp, theirs: int, port: int, address: int) -> None:
+        """Have init answer with a socket of the sandbox's own loopback."""
+        self._check_running()
+        self._ask_init(op, [theirs], port, address)
+
     def _ask_init(self, op: InitOp, fds: list[int], port: int = 0, address: int = 0) -> None:
         try:
             channel.send(self._init, InitRequest(op=op, port=port, address=address), fds)
@@ -417,7 +508,7 @@ class NamespaceSandbox:
                 "too many requests to this sandbox are waiting; try again"
             ) from error
         except ConnectionError as error:
-            raise self._ended_error() from error
+            raise self.ended_error() from error
 
     def _has_ended(self) -> bool:
         return self._state is SandboxState.DESTROYED or is_over(self._pidfd)
@@ -431,27 +522,14 @@ class NamespaceSandbox:
         if state is SandboxState.PAUSED:
             raise Conflict(f"sandbox {self.id} is paused; resume it first", sandbox=self.id)
         if state is not SandboxState.RUNNING:
-            raise self._ended_error()
+            raise self.ended_error()
 
-    def _ended_error(self) -> Conflict:
+    def ended_error(self) -> Conflict:
+        """Return what to raise once the sandbox is no more."""
         state = self.info.state
         how = "was destroyed" if state is SandboxState.DESTROYED else "has ended"
+        if state is SandboxState.LOST and self._shelf.is_gone:
+            how = "has ended, because its keeper was killed"
         return Conflict(
             f"sandbox {self.id} {how}; create a new one", sandbox=self.id, state=state.value
-        )
-
-
-def _check_port(port: int, *, lowest: int) -> None:
-    if isinstance(port, bool) or not isinstance(port, int) or not lowest <= port <= 65535:
-        raise InvalidRequest(f"port {port!r} has to be a number between {lowest} and 65535")
-
-
-def _check_loopback(address: str) -> None:
-    try:
-        loopback = ipaddress.IPv4Address(address).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise InvalidRequest(
-            f"address {address!r} is not on the sandbox's loopback, such as 127.0.0.1"
         )

@@ -78,6 +78,17 @@ class Jail:
         self._spawns = 0
         self._filter = -1
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended, and all its sandboxes with it."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        return any(events & select.POLLHUP for _fd, events in poll.poll(0))
+
+    def fileno(self) -> int:
+        """Its control socket, with which it ends."""
+        return self._control.fileno()
+
     def load_filter(self, program: bytes) -> None:
         """Give the jail the system-call filter that all its sandboxes get."""
         self._filter = channel.sealed_memory("filter", program)

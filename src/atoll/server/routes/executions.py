@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from atoll.model.ids import ExecutionId, KernelId
+from atoll.model.ids import ExecutionId, KernelId, new_execution_id
 from atoll.node.idempotency import Answer, KeyedRequest
 from atoll.server.answers import ExecutionAnswer, FinishedAnswer
 from atoll.server.auth import Owner
@@ -60,39 +61,46 @@ async def _start_once(
     parts: Parts, owner: str, sandbox: str, body: ExecutionBody, key: str | None
 ) -> Answer:
     start = partial(_start, parts, owner, sandbox, body)
+    execution_id = new_execution_id()
     if key is None:
-        return Answer(await start())
+        await start(execution_id)
+        return Answer(execution_id)
     content = f"{sandbox}\n{body.model_dump_json(exclude={'wait', 'stream', 'on_disconnect'})}"
     request = KeyedRequest(owner, key, "POST executions", content)
-    return await parts.idempotency.once(request, start)
+    return await parts.idempotency.once(request, execution_id, start, parts.has_execution)
 
 
-async def _start(parts: Parts, owner: str, sandbox: str, body: ExecutionBody) -> str:
+async def _start(parts: Parts, owner: str, sandbox: str, body: ExecutionBody, new_id: str) -> None:
     resident = parts.node.find(sandbox, owner)
     timeout = parts.timeout(body.timeout)
-    executions = parts.executions
+    execution_id = ExecutionId(new_id)
     match body.kind:
         case "cell":
-            execution = await executions.start_cell(
-                resident, body.code or "", kernel=_kernel(body), timeout=timeout
+            await parts.executions.start_cell(
+                resident,
+                body.code or "",
+                kernel=_kernel(body),
+                timeout=timeout,
+                execution_id=execution_id,
             )
         case "terminal":
-            execution = await executions.open_terminal(
+            await parts.executions.open_terminal(
                 resident,
                 body.command if body.argv is None else body.argv,
                 size=body.size.to_size(),
                 cwd=body.cwd,
                 env=body.env,
+                execution_id=execution_id,
             )
         case "command":
-            execution = await executions.start_command(
+            await parts.executions.start_command(
                 resident,
                 body.to_command(),
                 stdin=body.input,
                 keep_stdin=body.keep_stdin,
                 timeout=timeout,
+                execution_id=execution_id,
             )
-    return execution.id
 
 
 @router.get("/sandboxes/{sandbox}/executions")
@@ -174,4 +182,5 @@ def _kernel(body: ExecutionBody) -> KernelId | None:
 
 
 def _json(answer: ExecutionAnswer, headers: dict[str, Any]) -> Response:
-    return Response(answer.model_dump_json(), 201, headers, "application/json")
+    # In ASCII: what a cell shows may hold half characters, which no other way carries.
+    return Response(json.dumps(answer.model_dump()), 201, headers, "application/json")

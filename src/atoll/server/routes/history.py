@@ -21,7 +21,7 @@ from atoll.model.execution import (
     ExecutionKind,
     shell_code,
 )
-from atoll.model.ids import ExecutionId
+from atoll.model.ids import ExecutionId, new_execution_id
 from atoll.model.process import Command
 from atoll.node.idempotency import Answer, KeyedRequest
 from atoll.server.answers import Time
@@ -104,17 +104,21 @@ async def _run_once(
     parts: Parts, owner: str, sandbox: str, body: ShellBody, key: str | None
 ) -> Answer:
     start = partial(_start, parts, owner, sandbox, body)
+    execution_id = new_execution_id()
     if key is None:
-        return Answer(await start())
+        await start(execution_id)
+        return Answer(execution_id)
     request = KeyedRequest(owner, key, "POST execute", f"{sandbox}\n{body.model_dump_json()}")
-    return await parts.idempotency.once(request, start)
+    return await parts.idempotency.once(request, execution_id, start, parts.has_execution)
 
 
-async def _start(parts: Parts, owner: str, sandbox: str, body: ShellBody) -> str:
+async def _start(parts: Parts, owner: str, sandbox: str, body: ShellBody, new_id: str) -> None:
     resident = parts.node.find(sandbox, owner)
     command = Command.shell(body.code)
     timeout = parts.timeout(body.timeout)
-    return (await parts.executions.start_command(resident, command, timeout=timeout)).id
+    await parts.executions.start_command(
+        resident, command, timeout=timeout, execution_id=ExecutionId(new_id)
+    )
 
 
 async def _lines(events: AsyncGenerator[ExecutionEvent, None]) -> AsyncGenerator[bytes, None]:

@@ -27,11 +27,13 @@ async def ready(parts: Here) -> Any:
         return error_answer(Unavailable("this node is ending"))
     if not parts.records.is_healthy:
         return error_answer(Unavailable(f"records cannot be kept: {parts.records.reason}"))
-    return {"status": "ok", "sandboxes": len(parts.node.living())}
+    living, running = len(parts.node.living()), parts.traffic.running
+    return {"status": "ok", "sandboxes": living, "requests": running}
 
 
 @router.get("/metrics")
 async def metrics(parts: Here) -> Response:
     """Give all counters in Prometheus's text format."""
     parts.counters.store_up.set(float(parts.records.is_healthy))
+    parts.counters.sandboxes_living.set(len(parts.node.living()), parts.settings.node.engine)
     return Response(parts.counters.render(), media_type=_PROMETHEUS)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 
 from atoll.errors import InvalidRequest, NotFound, Unsupported
 from atoll.model.ids import SandboxId
-from atoll.model.sandbox import SandboxRequest, SandboxState
+from atoll.model.sandbox import SandboxRequest, SandboxState, check_labels
 from atoll.node.idempotency import KeyedRequest
 from atoll.node.residents import Resident
 from atoll.server.answers import SandboxAnswer
@@ -32,28 +32,24 @@ async def create_sandbox(
     """Make a sandbox. With the header `Idempotency-Key` the same request makes only one."""
     request = body.to_request(owner, parts.settings.limits.chosen())
     if key is None:
-        return SandboxAnswer.of((await _create(parts, request)).info)
+        return SandboxAnswer.of((await _create(parts, request, request.spec.id)).info)
     answer = await parts.idempotency.once(
         KeyedRequest(owner, key, "POST /sandboxes", body.model_dump_json()),
-        partial(_create_id, parts, request),
-        intended=request.spec.id,
-        exists=partial(_exists, parts),
+        request.spec.id,
+        partial(_create, parts, request),
+        partial(_exists, parts),
     )
     if answer.is_replay:
         response.headers.update(REPLAYED)
     return SandboxAnswer.of(await parts.node.describe(SandboxId(answer.id), owner))
 
 
-async def _create(parts: Parts, request: SandboxRequest) -> Resident:
+async def _create(parts: Parts, request: SandboxRequest, _id: str) -> Resident:
     begun = time.perf_counter()
     resident = await parts.node.create(request)
     parts.counters.create_seconds.observe(time.perf_counter() - begun, resident.info.engine)
     await parts.programs.start(resident, request)
     return resident
-
-
-async def _create_id(parts: Parts, request: SandboxRequest) -> str:
-    return (await _create(parts, request)).id
 
 
 async def _exists(parts: Parts, sandbox_id: str) -> bool:
@@ -107,10 +103,13 @@ async def change_sandbox(
     resident = parts.node.find(sandbox, owner)
     if body.public:
         raise Unsupported("ports of sandboxes cannot be made public here; leave 'public' out")
+    labels = _changed_labels(resident, body)
+    # Looked at before anything is changed: all of it happens, or nothing.
+    check_labels(labels)
     if body.name is not None:
         parts.node.rename(resident, body.name)
-    if body.labels is not None or body.label is not None:
-        parts.node.label(resident, _changed_labels(resident, body))
+    if labels != resident.record.labels:
+        parts.node.label(resident, labels)
     return SandboxAnswer.of(resident.info)
 
 
@@ -125,14 +124,19 @@ async def destroy_sandbox(
         return Response(status_code=204)
     answer = await parts.idempotency.once(
         KeyedRequest(owner, key, "DELETE /sandboxes", info.id),
-        partial(_destroy, parts, info.id, owner),
+        info.id,
+        partial(_destroy, parts, owner),
+        partial(_is_over, parts),
     )
     return Response(status_code=204, headers=REPLAYED if answer.is_replay else None)
 
 
-async def _destroy(parts: Parts, sandbox_id: SandboxId, owner: str) -> str:
-    await parts.node.destroy(sandbox_id, owner)
-    return sandbox_id
+async def _destroy(parts: Parts, owner: str, sandbox_id: str) -> None:
+    await parts.node.destroy(SandboxId(sandbox_id), owner)
+
+
+async def _is_over(parts: Parts, sandbox_id: str) -> bool:
+    return (await parts.node.describe(SandboxId(sandbox_id))).state.is_over
 
 
 @router.put("/sandboxes/{sandbox}/pause", status_code=204)

@@ -19,6 +19,7 @@ from atoll.model.execution import ExecutionEvent, ExecutionKind, event_to_json
 from atoll.model.process import TerminalSize
 from atoll.node.execution import Execution
 from atoll.node.residents import Resident
+from atoll.node.task_groups import single_errors
 from atoll.server.auth import Owner
 from atoll.server.bodies import AttachMessage, OnDisconnect, ResizeMessage, SignalMessage
 from atoll.server.errors import error_to_json
@@ -100,16 +101,25 @@ async def _join(
     take: Take,
 ) -> None:
     """Show events and take messages until the execution ends or the other side leaves."""
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_take_all, socket, take, tasks.cancel_scope)
-        try:
+    with single_errors():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_take_all, socket, take, tasks.cancel_scope)
             async with aclosing(events):
-                async for event in events:
-                    await show(event)
-            await socket.close()
-        except WebSocketDisconnect:
-            pass  # whoever takes the messages sees it, too
-        tasks.cancel_scope.cancel()
+                await _show_all(socket, events, show)
+            tasks.cancel_scope.cancel()
+
+
+async def _show_all(
+    socket: WebSocket,
+    events: AsyncGenerator[ExecutionEvent, None],
+    show: Callable[[ExecutionEvent], Awaitable[None]],
+) -> None:
+    try:
+        async for event in events:
+            await show(event)
+        await socket.close()
+    except WebSocketDisconnect:
+        return  # whoever takes the messages sees it, too
 
 
 async def _take_all(socket: WebSocket, take: Take, scope: anyio.CancelScope) -> None:

@@ -9,8 +9,8 @@ import anyio.to_thread
 import pytest
 
 from atoll.engines.contract import REQUIRED_FEATURES, Engine, Feature, Sandbox
-from atoll.errors import AtollError, InvalidRequest, LimitExceeded, Unsupported
-from atoll.model.ids import new_sandbox_id
+from atoll.errors import AtollError, InvalidRequest, LimitExceeded, NotFound, Unsupported
+from atoll.model.ids import new_process_id, new_sandbox_id
 from atoll.model.limits import Limits
 from atoll.model.process import Command
 from atoll.model.sandbox import Mount, SandboxSpec, SandboxState
@@ -134,8 +134,27 @@ class SandboxConformance(Conformance):
     async def test_adopting_needs_the_feature(self, engine: Engine) -> None:
         if Feature.ADOPTION in engine.features:
             pytest.skip(f"engine {engine.name} can adopt")
+        for use in (
+            engine.leftovers(),
+            engine.adopt(SandboxSpec()),
+            engine.discard(new_sandbox_id()),
+            engine.leave(),
+        ):
+            with pytest.raises(Unsupported):
+                await use
+        sandbox = await engine.create(SandboxSpec())
         with pytest.raises(Unsupported):
-            await engine.adopt(new_sandbox_id())
+            sandbox.keep("slot", [0])
+        assert sandbox.kept("slot") == ()
+        with pytest.raises(NotFound):
+            await sandbox.find_process(new_process_id(), Command(("true",)))
+        await sandbox.destroy()
+
+    async def test_an_id_can_be_chosen_before_the_start(self, sandbox: Sandbox) -> None:
+        chosen = new_process_id()
+        process = await sandbox.start(Command(("true",)), chosen)
+        assert process.id == chosen
+        await process.close()
 
     async def test_closing_an_engine_destroys_its_sandboxes(self, make_engine: MakeEngine) -> None:
         engine = make_engine()

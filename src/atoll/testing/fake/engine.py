@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import anyio.lowlevel
 
@@ -71,9 +72,21 @@ class FakeEngine:
         self._sandboxes[spec.id] = sandbox
         return sandbox
 
-    async def adopt(self, sandbox_id: SandboxId) -> FakeSandbox:
+    async def leftovers(self) -> NoReturn:
         """Refuse: nothing here outlives its process."""
-        raise Unsupported("sandboxes of the fake engine end with the program that made them")
+        raise _ends_with_program()
+
+    async def adopt(self, spec: SandboxSpec) -> NoReturn:
+        """Refuse: nothing here outlives its process."""
+        raise _ends_with_program()
+
+    async def discard(self, sandbox_id: SandboxId) -> NoReturn:
+        """Refuse: nothing here outlives its process."""
+        raise _ends_with_program()
+
+    async def leave(self) -> NoReturn:
+        """Refuse: nothing here outlives its process."""
+        raise _ends_with_program()
 
     async def close(self) -> None:
         """Destroy every sandbox."""
@@ -98,3 +111,7 @@ class FakeEngine:
             for path in source.rglob("*")
             if path.is_file()
         }
+
+
+def _ends_with_program() -> Unsupported:
+    return Unsupported("sandboxes of the fake engine end with the program that made them")

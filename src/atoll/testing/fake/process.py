@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal as signals
 from collections.abc import AsyncGenerator
+from typing import NoReturn
 
 import anyio
 import anyio.lowlevel
 
-from atoll.errors import Conflict, InvalidRequest
-from atoll.model.ids import new_process_id
+from atoll.errors import Conflict, InvalidRequest, Unsupported
+from atoll.model.ids import ProcessId
 from atoll.model.process import Command, EndReason, Output, ProcessEnd, TerminalSize
 from atoll.testing.fake.processes import Channels, InnerProcess, ProcessTable, Surroundings
 from atoll.testing.fake.streams import HostOutput, Null, Pipe, PipeReader
@@ -24,9 +25,14 @@ class FakeProcess:
     """A program running in a fake sandbox."""
 
     def __init__(
-        self, command: Command, env: dict[str, str], cwd: str, table: ProcessTable
+        self,
+        command: Command,
+        env: dict[str, str],
+        cwd: str,
+        table: ProcessTable,
+        process_id: ProcessId,
     ) -> None:
-        self.id = new_process_id()
+        self.id = process_id
         self.command = command
         self._table = table
         self._output = HostOutput()
@@ -50,6 +56,14 @@ class FakeProcess:
         self._was_read = True
         while (output := await self._output.take()) is not None:
             yield output
+
+    def descriptors(self) -> NoReturn:
+        """Refuse: outputs here are in memory."""
+        raise Unsupported("a fake process has no descriptors; read its output instead")
+
+    def stdin_descriptor(self) -> NoReturn:
+        """Refuse: standard input here is in memory."""
+        raise Unsupported("a fake process has no descriptors; write to it instead")
 
     async def write(self, data: bytes) -> None:
         """Send bytes to standard input."""

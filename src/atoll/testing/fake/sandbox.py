@@ -6,7 +6,7 @@ import errno
 import ipaddress
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import NoReturn
@@ -14,9 +14,9 @@ from typing import NoReturn
 import anyio
 import anyio.lowlevel
 
-from atoll.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable, Unsupported
+from atoll.errors import Conflict, InvalidRequest, LimitExceeded, NotFound, Unavailable, Unsupported
 from atoll.model.file import WORKSPACE
-from atoll.model.ids import SandboxId
+from atoll.model.ids import ProcessId, SandboxId, new_process_id
 from atoll.model.limits import EnforcedBy, LimitsInfo, ResolvedLimits
 from atoll.model.process import Command
 from atoll.model.sandbox import SandboxInfo, SandboxSpec, SandboxState
@@ -74,12 +74,28 @@ class FakeSandbox:
     def take_kernel(self) -> None:
         """Return nothing: there are no kernels here."""
 
-    async def fork_kernel(self) -> NoReturn:
+    async def fork_kernel(self, process_id: ProcessId | None = None) -> NoReturn:
         """There is no interpreter to fork."""
         with self._call():
             raise Unsupported("a fake sandbox has no interpreter to fork kernels from")
 
-    async def start(self, command: Command) -> FakeProcess:
+    async def find_process(self, process_id: ProcessId, command: Command) -> NoReturn:
+        """Nothing here was left by an earlier program."""
+        raise NotFound(f"there is no process {process_id} here")
+
+    async def find_kernel(self, process_id: ProcessId) -> NoReturn:
+        """Nothing here was left by an earlier program."""
+        raise NotFound(f"there is no process {process_id} here")
+
+    def keep(self, slot: str, fds: Sequence[int]) -> NoReturn:
+        """Refuse: nothing here outlives its process."""
+        raise Unsupported("sandboxes of the fake engine end with the program that made them")
+
+    def kept(self, slot: str) -> Sequence[int]:
+        """Return nothing: there was no earlier program."""
+        return ()
+
+    async def start(self, command: Command, process_id: ProcessId | None = None) -> FakeProcess:
         """Start a process."""
         with self._call():
             await anyio.lowlevel.checkpoint()
@@ -87,9 +103,8 @@ class FakeSandbox:
                 raise Unsupported(f"there is no user {command.user!r}; leave it out or say 'root'")
             cwd = self._find_cwd(command.cwd)
             try:
-                return FakeProcess(
-                    command, {**_ENV, **self._spec.env, **command.env}, cwd, self._table
-                )
+                env = {**_ENV, **self._spec.env, **command.env}
+                return FakeProcess(command, env, cwd, self._table, process_id or new_process_id())
             except OSError as error:
                 if error.errno != errno.EAGAIN:
                     raise

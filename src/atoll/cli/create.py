@@ -1,0 +1,78 @@
+"""`atoll create`: a sandbox on the node, for other commands to use."""
+
+from __future__ import annotations
+
+from argparse import REMAINDER, Namespace
+from pathlib import Path
+from typing import Any
+
+from atoll.cli.arguments import Misuse, Parser
+from atoll.cli.options import add_json, read_limits, read_variables
+
+USAGE = "[options] [-- COMMAND …]"
+SUMMARY = "Create a sandbox on the node and print its id."
+DETAILS = "It lives until 'atoll rm', or until its lifetime is over. A command is its own program."
+
+
+def add_arguments(parser: Parser) -> None:
+    """Say what the command takes."""
+    parser.add_argument("--name", help="a name to call it by")
+    parser.add_argument("--template", metavar="NAME", help="what it is made from; else python")
+    parser.add_argument(
+        "--label", metavar="NAME=VALUE", action="append", default=[], help="repeatable"
+    )
+    parser.add_argument("--memory", metavar="SIZE", help="most memory, such as 256m or 2g")
+    parser.add_argument("--cpus", metavar="N", type=float, help="most processors, such as 0.5")
+    parser.add_argument("--processes", metavar="N", type=int, help="most processes and threads")
+    parser.add_argument("--best-effort", action="store_true", help="accept limits held less well")
+    parser.add_argument("--env", metavar="NAME=VALUE", action="append", default=[])
+    parser.add_argument("--lifetime", metavar="TIME", help="end it then, such as 2h")
+    parser.add_argument("--idle", metavar="TIME", help="end it when unused for so long")
+    parser.add_argument("--workspace", metavar="ID", help="files that outlive the sandbox")
+    parser.add_argument("--files", metavar="DIR", type=Path, help="copy what DIR holds into it")
+    parser.add_argument("--one-shot", action="store_true", help="end it with its command")
+    add_json(parser)
+    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND …")
+
+
+def execute(options: Namespace) -> int:
+    """Create it."""
+    body = _read_body(options)
+    if options.files is not None and not options.files.is_dir():
+        raise Misuse(f"--files {options.files} is not a directory; name one that exists")
+    from atoll.cli.creation import create
+
+    return create(body, options.files, as_json=options.json)
+
+
+def _read_body(options: Namespace) -> dict[str, Any]:
+    limits = read_limits(options.memory, options.cpus, options.processes, options.best_effort)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    body = {
+        "name": options.name,
+        "template": options.template,
+        "labels": _read_labels(options.label),
+        "env": read_variables(options.env),
+        "limits": {
+            "memory_bytes": limits.memory_bytes,
+            "cpus": limits.cpus,
+            "processes": limits.processes,
+            "enforcement": "best_effort" if options.best_effort else None,
+        },
+        "lifetime": options.lifetime,
+        "idle": options.idle,
+        "workspace": options.workspace,
+        "command": command or None,
+        "one_shot": options.one_shot,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _read_labels(texts: list[str]) -> dict[str, str]:
+    labels = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise Misuse(f"--label {text!r} is not NAME=VALUE")
+        labels[name] = value
+    return labels

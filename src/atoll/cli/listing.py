@@ -1,0 +1,70 @@
+"""What `atoll ls` and `atoll rm` do with the sandboxes of a node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from atoll.cli.messages import printable
+from atoll.cli.nodes import find_sandbox, list_sandboxes, run_on_node
+from atoll.client.http import HttpNode
+
+_HEADINGS = ("ID", "NAME", "STATUS", "TEMPLATE", "AGE")
+
+
+def show_sandboxes(*, everything: bool, as_json: bool) -> int:
+    """Print the sandboxes of the node."""
+    return run_on_node(partial(_show, everything, as_json))
+
+
+async def _show(everything: bool, as_json: bool, node: HttpNode) -> int:
+    sandboxes = await list_sandboxes(node, everything=everything)
+    if as_json:
+        print(json.dumps(sandboxes), flush=True)
+    else:
+        _print_table([_HEADINGS, *map(_row, sandboxes)])
+    return 0
+
+
+def _row(sandbox: dict[str, Any]) -> Sequence[str]:
+    name = sandbox["name"] if sandbox["name"] != sandbox["id"] else "-"
+    status = sandbox["status"]
+    if sandbox["reason"]:
+        status += f" ({sandbox['reason']})"
+    made = datetime.fromisoformat(sandbox["created_at"])
+    age = (datetime.now(UTC) - made).total_seconds()
+    return (sandbox["id"], name, status, sandbox["template"], _round(age))
+
+
+def _round(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f}{unit}"
+    return f"{max(seconds, 0):.0f}s"
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        cells = (f"{text:<{width}}" for text, width in zip(row, widths, strict=True))
+        print(printable("  ".join(cells).rstrip()))
+    print(end="", flush=True)
+
+
+def remove_sandboxes(keys: Sequence[str], *, everything: bool) -> int:
+    """Destroy sandboxes of the node."""
+    return run_on_node(partial(_remove, keys, everything))
+
+
+async def _remove(keys: Sequence[str], everything: bool, node: HttpNode) -> int:
+    if everything:
+        await node.call("DELETE", "/sandboxes")
+        return 0
+    # All are found before the first one goes: a mistyped name destroys nothing.
+    for sandbox in [await find_sandbox(node, key) for key in keys]:
+        await node.call("DELETE", f"/sandboxes/{sandbox['id']}")
+        print(sandbox["id"], flush=True)
+    return 0

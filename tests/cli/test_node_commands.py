@@ -1,0 +1,254 @@
+"""Commands on a running node: create, ls, exec, logs, cp, rm."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import REAL, Atoll
+from tests.cli.screen import Screen
+from tests.node_fixtures import node
+from tests.running_node import RunningNode, make_environment
+
+__all__ = ["node"]
+
+
+class Commands:
+    """The command line, with a node to talk to."""
+
+    def __init__(self, node: RunningNode) -> None:
+        self._env = node.environment
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        options = {"stdout": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
+        return subprocess.Popen([*REAL, *words], env=self._env, **options)
+
+    def run(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [*REAL, *words], env=self._env, input=stdin, capture_output=True, timeout=60
+        )
+
+    def __call__(self, *words: str, stdin: bytes = b"") -> str:
+        """Run a command that has to succeed, and return what it printed."""
+        done = self.run(*words, stdin=stdin)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+
+@pytest.fixture
+def atoll(node: RunningNode) -> Commands:
+    return Commands(node)
+
+
+@pytest.fixture
+def box(atoll: Commands) -> Iterator[str]:
+    """The id of a sandbox for one test."""
+    made = atoll("create", "--template", "base").strip()
+    yield made
+    atoll("rm", made)
+
+
+def test_a_sandbox_is_created_listed_and_removed(atoll: Commands) -> None:
+    made = atoll("create", "--template", "base", "--name", "lagoon", "--label", "a=b").strip()
+    assert len(made) == 26
+    listed = {each["id"]: each for each in json.loads(atoll("ls", "--json"))}
+    assert (listed[made]["name"], listed[made]["labels"]) == ("lagoon", {"a": "b"})
+    assert any(made in line and "lagoon" in line for line in atoll("ls").splitlines())
+    assert atoll("rm", "lagoon").strip() == made
+    assert made not in atoll("ls")
+    assert made in atoll("ls", "--all")
+
+
+def test_a_sandbox_goes_by_the_beginning_of_its_id(atoll: Commands, box: str) -> None:
+    assert atoll("exec", box[:12], "--", "echo", "found").strip() == "found"
+
+
+def test_a_mistyped_name_removes_nothing(atoll: Commands, box: str) -> None:
+    done = atoll.run("rm", box, "no-such-box")
+    assert done.returncode == 125
+    assert b"no-such-box" in done.stderr
+    assert b"atoll ls" in done.stderr
+    assert box in atoll("ls")
+
+
+def test_all_sandboxes_are_removed_at_once(atoll: Commands) -> None:
+    made = {atoll("create", "--template", "base").strip() for _ in range(2)}
+    atoll("rm", "--all")
+    assert not made & {each["id"] for each in json.loads(atoll("ls", "--json"))}
+
+
+def test_exit_code_and_streams_are_passed_on(atoll: Commands, box: str) -> None:
+    done = atoll.run("exec", box, "--", "sh", "-c", "echo out; echo err >&2; exit 9")
+    assert (done.returncode, done.stdout, done.stderr) == (9, b"out\n", b"err\n")
+    killed = atoll.run("exec", box, "--", "sh", "-c", "kill -KILL $$")
+    assert killed.returncode == 137
+    assert atoll.run("exec", "--timeout", "200ms", box, "sleep", "1000").returncode == 124
+    assert atoll.run("exec", box, "--", "no-such-program").returncode == 127
+
+
+def test_standard_input_is_passed_on(atoll: Commands, box: str) -> None:
+    data = os.urandom(3_000_000)
+    assert atoll.run("exec", box, "--", "cat", stdin=data).stdout == data
+
+
+def test_variables_and_directory_are_passed_on(atoll: Commands, box: str) -> None:
+    atoll("exec", box, "--", "mkdir", "place")
+    printed = atoll("exec", "--env", "A=b", "--cwd", "place", box, "--", "sh", "-c", "echo $A; pwd")
+    assert printed == "b\n/workspace/place\n"
+
+
+def test_an_interrupt_goes_to_the_command(atoll: Commands, box: str) -> None:
+    line = "trap 'echo interrupted; exit 3' INT; echo ready; while :; do sleep 0.05; done"
+    with atoll.start("exec", box, "--", "sh", "-c", line) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.read() == b"interrupted\n"
+        assert running.wait(60) == 3
+
+
+def test_a_command_ends_with_the_one_who_asked_for_it(atoll: Commands, box: str) -> None:
+    with atoll.start("exec", box, "--", "sh", "-c", "echo ready; exec sleep 1000") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        running.terminate()
+        assert running.wait(60) == 128 + signal.SIGTERM
+    assert "sleep" not in atoll("exec", box, "--", "sh", "-c", "cat /proc/[0-9]*/comm")
+
+
+def test_logs_are_read_afterwards(atoll: Commands, box: str) -> None:
+    for number in range(2):
+        atoll("exec", box, "--", "echo", f"line {number}")
+    assert atoll("logs", box) == "line 0\nline 1\n"
+    events = [json.loads(line) for line in atoll("logs", "--json", box).splitlines()]
+    assert [each["text"] for each in events if each["type"] == "stdout"] == ["line 0\n", "line 1\n"]
+    assert atoll("logs", events[0]["execution"]) == "line 0\n"
+
+
+def test_logs_are_followed_to_the_end(atoll: Commands, box: str) -> None:
+    line = "echo begun; while [ ! -e go-on ]; do sleep 0.05; done; echo ended"
+    with atoll.start("exec", box, "--", "sh", "-c", line) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"begun\n"
+        with atoll.start("logs", "--follow", box) as following:
+            assert following.stdout is not None
+            assert following.stdout.readline() == b"begun\n"
+            atoll("exec", box, "--", "touch", "go-on")
+            assert following.stdout.readline() == b"ended\n"
+            assert (running.wait(60), following.wait(60)) == (0, 0)
+
+
+def test_files_are_copied_in_and_out(atoll: Commands, box: str, tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_text("content")
+    source.chmod(0o750)
+    atoll("cp", str(source), f"{box}:b.txt")
+    atoll("cp", str(source), f"{box}:")
+    assert atoll("exec", box, "--", "sh", "-c", "ls; stat -c %a b.txt") == "a.txt\nb.txt\n750\n"
+    atoll("cp", f"{box}:b.txt", str(tmp_path / "back.txt"))
+    assert (tmp_path / "back.txt").read_text() == "content"
+    refused = atoll.run("cp", f"{box}:b.txt", str(source))
+    assert refused.returncode == 125
+    assert b"exists already" in refused.stderr
+
+
+def test_trees_are_copied_in_and_out(atoll: Commands, box: str, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "deep/empty").mkdir(parents=True)
+    (tree / "deep/file").write_bytes(b"\0\1")
+    (tree / "link").symlink_to("/etc/passwd")
+    os.link(tree / "deep/file", tree / "twin")
+    done = atoll.run("cp", str(tree), f"{box}:copy")
+    assert (done.returncode, b"1 links" in done.stderr) == (0, True)
+    atoll("cp", f"{box}:copy", str(tmp_path / "back"))
+    found = sorted(
+        str(path.relative_to(tmp_path / "back")) for path in (tmp_path / "back").rglob("*")
+    )
+    assert found == ["deep", "deep/empty", "deep/file", "twin"]
+    assert (tmp_path / "back/twin").read_bytes() == b"\0\1"
+
+
+def test_archives_are_copied_through_pipes(atoll: Commands, box: str) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        member = tarfile.TarInfo("inside")
+        member.size = 2
+        tar.addfile(member, io.BytesIO(b"hi"))
+    atoll("cp", "-", f"{box}:", stdin=packed.getvalue())
+    out = atoll.run("cp", f"{box}:.", "-")
+    with tarfile.open(fileobj=io.BytesIO(out.stdout)) as tar:
+        assert tar.getnames() == ["inside"]
+
+
+def test_a_sandbox_is_filled_as_it_is_made(atoll: Commands, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    made = atoll("create", "--template", "base", "--files", str(tmp_path)).strip()
+    assert atoll("exec", made, "--", "cat", "file") == "x"
+    atoll("rm", made)
+
+
+@pytest.mark.parametrize("words", [("ls",), ("create",), ("exec", "box", "true"), ("rm", "box")])
+def test_without_a_node_the_next_step_is_told(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [*REAL, *words], env=make_environment(tmp_path), capture_output=True, timeout=60
+    )
+    assert done.returncode == 125
+    assert b"next: start one with 'atoll node'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rm",),
+        ("rm", "--all", "box"),
+        ("exec", "box"),
+        ("exec", "-it", "box"),
+        ("cp", "a", "b"),
+        ("cp", "x:a", "y:b"),
+        ("create", "--label", "novalue"),
+        ("create", "--memory", "lots"),
+    ],
+)
+def test_a_misused_command_starts_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [*REAL, *words],
+        env=make_environment(tmp_path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*REAL, "ls"],
+        env=make_environment(tmp_path, ATOLL_URL="ftp://somewhere"),
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 125
+    assert b"ATOLL_URL" in done.stderr
+
+
+def test_a_terminal_is_joined(node: RunningNode, box: str) -> None:
+    screen = Screen(Atoll("namespaces", REAL, node.environment), "exec", "-it", box)
+    try:
+        screen.type("echo he''llo; stty size\r")
+        screen.expect("hello")
+        screen.expect("30 100")
+        screen.type("exit 6\r")
+        assert screen.end() == 6
+        assert screen.is_restored()
+    finally:
+        screen.close()
