@@ -25,7 +25,7 @@ def blocks(records: list[logging.LogRecord]) -> list[logging.LogRecord]:
 
 async def until_it_goes_on(watch: LoopWatch) -> None:
     with anyio.fail_after(60):
-        while watch.is_blocked:  # noqa: ASYNC110 - the thread tells nobody
+        while watch.is_blocked:
             await anyio.sleep(0.01)
 
 

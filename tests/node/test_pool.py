@@ -20,7 +20,7 @@ from atoll.testing.fake import FakeEngine
 async def eventually(true: Callable[[], bool]) -> None:
     """Return when something becomes true."""
     with anyio.fail_after(20):
-        while not true():  # noqa: ASYNC110 - nobody tells
+        while not true():
             await anyio.sleep(0.005)
 
 

@@ -654,5 +654,5 @@ def fill(filler: Path) -> None:
 
 async def until(is_true: Callable[[], bool]) -> None:
     """Wait for something that comes by itself; the test's own time limit is the only one."""
-    while not is_true():  # noqa: ASYNC110 - what is looked at knows no event
+    while not is_true():
         await anyio.sleep(0.01)

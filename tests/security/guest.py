@@ -83,7 +83,7 @@ class Guest:
 async def until_ready(process: BackgroundProcess) -> None:
     """Wait until an attack that goes on has said that it has begun."""
     with anyio.fail_after(20):
-        while b"ready" not in process.logs():  # noqa: ASYNC110 - another process has no event
+        while b"ready" not in process.logs():
             await anyio.sleep(0.01)
 
 

@@ -102,7 +102,7 @@ async def bombed(held: Held, most: int = bombs.MEMORY) -> AsyncIterator[Sandbox]
                 tasks.start_soon(watch)
                 yield sandbox
                 await anyio.sleep(0.1)
-                while len(waits) == 1:  # noqa: ASYNC110 - a slow machine has not even begun
+                while len(waits) == 1:
                     await anyio.sleep(0.1)
                 tasks.cancel_scope.cancel()
         assert before - least[0] < most + NOISE

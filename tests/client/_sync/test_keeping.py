@@ -10,7 +10,7 @@ from atoll.errors import Conflict, InvalidRequest
 
 
 def test_files_are_there_from_the_beginning() -> None:
-    files = {"data/numbers.csv": "a,b\n1,2\n", "raw.bin": b"\x00\xff"}
+    files: dict[str, bytes | str] = {"data/numbers.csv": "a,b\n1,2\n", "raw.bin": b"\x00\xff"}
     with Sandbox(files=files) as sandbox:
         assert (sandbox.run_code("open('data/numbers.csv').read()")).text == "'a,b\\n1,2\\n'"
         assert sandbox.files.read("raw.bin") == b"\x00\xff"
@@ -27,10 +27,11 @@ def test_a_name_and_metadata_are_told() -> None:
 
 
 def test_a_sandbox_ends_with_its_lifetime_and_says_so() -> None:
-    with Sandbox(lifetime=0.2) as sandbox:
-        with pytest.raises(Conflict, match="has ended with its lifetime"):
-            for _ in range(100):
-                sandbox.run_code("import time; time.sleep(0.1)")
+    sandbox = Sandbox.create(lifetime=0.2)
+    with pytest.raises(Conflict, match="has ended with its lifetime"):
+        for _ in range(100):
+            sandbox.run_code("import time; time.sleep(0.1)")
+    sandbox.destroy()
 
 
 def test_a_cell_that_runs_keeps_a_sandbox_from_being_idle() -> None:
@@ -41,5 +42,5 @@ def test_a_cell_that_runs_keeps_a_sandbox_from_being_idle() -> None:
 
 @pytest.mark.parametrize("lifetime", [0, -1, "soon", True])
 def test_a_lifetime_that_cannot_be_is_refused(lifetime: float | str) -> None:
-    with pytest.raises(InvalidRequest, match="lifetime|duration"):
+    with pytest.raises(InvalidRequest, match=r"lifetime|duration"):
         Sandbox(lifetime=lifetime)

@@ -92,7 +92,7 @@ async def read(sandbox: Sandbox, path: str) -> bytes:
 async def grows(sandbox: Sandbox, path: str) -> None:
     """Return once a file has become longer than it is."""
     size = (await sandbox.workspace.stat(path)).size
-    while (await sandbox.workspace.stat(path)).size == size:  # noqa: ASYNC110 - there is no event
+    while (await sandbox.workspace.stat(path)).size == size:
         await anyio.sleep(0.01)
 
 

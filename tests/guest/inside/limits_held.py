@@ -154,6 +154,6 @@ async def test_a_killed_owner_leaves_nothing(engine: Engine) -> None:
     owner = await anyio.run_process(command, env=environment, check=False)
     assert (owner.returncode, owner.stdout) == (-9, b"cgroup\n")
     with anyio.fail_after(10):
-        while directories() != before:  # noqa: ASYNC110 - the kernel sets no event
+        while directories() != before:
             await anyio.sleep(0.05)
     assert await is_alive(survivor)
