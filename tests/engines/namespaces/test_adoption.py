@@ -19,7 +19,7 @@ import anyio.to_thread
 import pytest
 
 from atoll.engines.contract import Feature, Lasting, Sandbox
-from atoll.engines.namespaces import cgroups, channel, idmap
+from atoll.engines.namespaces import channel, idmap
 from atoll.engines.namespaces.engine import BINARIES, NamespaceEngine, NamespaceSettings
 from atoll.engines.namespaces.lasting_keeper import LastingKeeper, open_lasting_keeper
 from atoll.engines.namespaces.wire import KeeperHello
@@ -333,64 +333,10 @@ def close_all(keeper: LastingKeeper, kept: object) -> None:
     keeper.leave()
 
 
-@contextmanager
-def stranger_running() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "1000"]) as stranger:
-        try:
-            yield stranger
-        finally:
-            stranger.kill()
-
-
 def set_next_id(data_dir: Path, host_id: int) -> None:
     """Let the id be the next to be tried."""
     with open(data_dir / "ids", "r+b") as file:
         file.write(struct.pack("<I", host_id - idmap.FIRST_ID))
-
-
-async def test_strangers_are_neither_adopted_nor_killed(
-    engine: NamespaceEngine, tmp_path: Path
-) -> None:
-    """Somebody else's process in place of an init, beside a real jail and a real init's socket."""
-    real = await engine.create(SandboxSpec())
-    await engine.leave()
-    forged, wrong_note = new_sandbox_id(), new_sandbox_id()
-    with stranger_running() as stranger:
-        keeper = open_keeper(tmp_path)
-        kept = keeper.recall()
-        init = kept[f"{real.id}/init"]
-        pidfd = os.pidfd_open(stranger.pid)
-        keeper.keep(f"{forged}/init", [init.fds[0], pidfd], init.note)
-        keeper.keep(f"{wrong_note}/init", [init.fds[0], pidfd], f"1 {os.getpid()}")
-        os.close(pidfd)
-        close_all(keeper, kept)
-        again = lasting_engine(tmp_path)
-        with pytest.raises(NotFound):
-            await again.adopt(SandboxSpec(id=forged))
-        await again.discard(wrong_note)
-        assert stranger.poll() is None
-        assert (await again.adopt(SandboxSpec(id=real.id))).info.state is SandboxState.RUNNING
-        await again.close()
-        assert stranger.poll() is None
-
-
-async def test_another_sandbox_under_a_false_name_is_refused(
-    engine: NamespaceEngine, tmp_path: Path
-) -> None:
-    """Its cgroup and id are another's, so that its limits would not be those that were asked for."""
-    if not cgroups.can_freeze():
-        pytest.skip("without cgroups nothing tells sandboxes of one user apart")
-    real = await engine.create(SandboxSpec())
-    await engine.leave()
-    keeper = open_keeper(tmp_path)
-    kept = keeper.recall()
-    false_name = new_sandbox_id()
-    keeper.keep(f"{false_name}/init", kept[f"{real.id}/init"].fds, kept[f"{real.id}/init"].note)
-    close_all(keeper, kept)
-    again = lasting_engine(tmp_path)
-    with pytest.raises(Unavailable, match="cgroup"):
-        await again.adopt(SandboxSpec(id=false_name))
-    await again.close()
 
 
 async def test_changed_limits_destroy_it(engine: NamespaceEngine, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from atoll.engines.contract import Lasting
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.engine import BINARIES
 from atoll.engines.namespaces.lasting_keeper import LastingKeeper, open_lasting_keeper
-from atoll.engines.namespaces.wire import MAX_KEPT_FDS, KeeperHello, KeeperOp, KeptEntry
+from atoll.engines.namespaces.wire import MAX_KEPT_FDS, KeeperHello
 from atoll.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable
 from tests.campaigns import Campaign
 from tests.host_state import eventually, is_running
@@ -214,46 +214,6 @@ def test_a_second_one_is_refused_while_the_first_is_connected(
     keeper.keep("a/b")
     assert names_of(keeper) == {"a/b"}
     keeper.end()
-
-
-@pytest.mark.skipif(ROOTLESS, reason="only root can try as another user")
-@pytest.mark.parametrize("is_open", [False, True])
-def test_a_stranger_cannot_connect(keeper: LastingKeeper, directory: Path, is_open: bool) -> None:
-    """Neither through the directory nor, if somebody opened that, past the keeper."""
-    keeper.keep("a/b")
-    keeper.leave()
-    if is_open:
-        for path in (directory, *directory.parents):
-            if path.stat().st_uid == os.geteuid() and path != Path("/"):
-                path.chmod(0o755)
-        (directory / "keeper.sock").chmod(0o777)
-    recall = bytes(KeptEntry(op=KeeperOp.RECALL))
-    program = (
-        "import os, socket, sys; os.setgroups([]);"
-        " os.setresgid(61350, 61350, 61350); os.setresuid(61350, 61350, 61350);"
-        " os.chdir(sys.argv[1]);"
-        " s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect('keeper.sock');"
-        " print(s.recv(100).hex()); s.send(bytes.fromhex(sys.argv[2])); print(s.recv(1000).hex())"
-    )
-    argv = [sys.executable, "-I", "-c", program, str(directory), recall.hex()]
-    answer = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert answer.returncode != 0
-    if is_open:
-        hello = KeeperHello.from_buffer_copy(bytes.fromhex(answer.stdout.split()[0]))
-        assert os.strerror(hello.error) == "Permission denied"
-        assert len(answer.stdout.split()) == 1
-    else:
-        assert "PermissionError" in answer.stderr
-    os.chmod(directory, 0o700)
-    again = open_keeper(directory)
-    assert names_of(again) == {"a/b"}
-    again.end()
-
-
-def test_a_directory_that_others_reach_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    with pytest.raises(Unavailable, match="this user's alone"):
-        open_keeper(tmp_path)
 
 
 # --- when it ends ---------------------------------------------------------------------------------
