@@ -79,8 +79,7 @@ def running_node(**settings: str) -> Iterator[RunningNode]:
     # Not below pytest's own directory, whose path is longer than that of a socket may be.
     data = Path(tempfile.mkdtemp(prefix="atoll-node-"))
     try:
-        tree = Templates(_KEPT).python()
-        shutil.copytree(tree.path, data / "templates" / tree.digest, copy_function=os.link)
+        prepare_data(data)
         node = start_node(data, **settings)
         try:
             yield node
@@ -88,6 +87,19 @@ def running_node(**settings: str) -> Iterator[RunningNode]:
             node.stop()
     finally:
         shutil.rmtree(data, ignore_errors=True)
+
+
+def prepare_data(data: Path) -> None:
+    """Put the template into a data directory, which would take seconds to make."""
+    tree = Templates(_KEPT).python()
+    shutil.copytree(tree.path, data / "templates" / tree.digest, copy_function=_link_or_copy)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)  # another disk
 
 
 def start_node(data: Path, **settings: str) -> RunningNode:

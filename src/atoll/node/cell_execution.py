@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from atoll.errors import AtollError
+import anyio
+
+from atoll.errors import AtollError, Unavailable
 from atoll.model.execution import EventType, ExecutionState
 from atoll.model.kernel import Bundle, Cell, CellError, CellStatus, Cleared, Event
 from atoll.model.process import Output
+from atoll.node.conversation import Listener
 from atoll.node.execution import Execution
 from atoll.node.execution_log import ExecutionLog
 from atoll.node.kernel_spool import SpooledRequest
 from atoll.node.kernels import Kernel
+
+_RETRY_SECONDS = 0.5
 
 
 class CellExecution(Execution):
@@ -25,17 +31,17 @@ class CellExecution(Execution):
 
     async def run(self) -> None:
         """See it through to its end."""
+        writer = CellWriter(self.log)
         try:
-            cell = await self._run()
+            outcome, state = cell_outcome(await self._run(writer.take)), ExecutionState.ENDED
         except AtollError as error:
             outcome = {"status": CellStatus.DIED.value, "reason": error.message}
-            self.finish(outcome, ExecutionState.LOST)
-        else:
-            self.finish(cell_outcome(cell), ExecutionState.ENDED)
+            state = ExecutionState.LOST
+        await writer.settle()
+        await self.finish(outcome, state)
 
-    async def _run(self) -> Cell:
+    async def _run(self, listener: Listener) -> Cell:
         assert self.kernel is not None
-        listener = CellWriter(self.log).take
         if self.begun is not None:
             return await self.kernel.resume(self.begun, listener)
         return await self.kernel.run(
@@ -58,23 +64,42 @@ class CellWriter:
         self._log = log
         self._written = {"stdout": log.length("stdout"), "stderr": log.length("stderr")}
         self._values = _count_values(log)
+        self._waiting: deque[Event] = deque()
 
     def take(self, event: Event) -> None:
-        """Write one event, unless it was written before."""
+        """Write one event, unless it was written before; while the disk is full, later."""
         if isinstance(event, Output):
-            self._take_output(event)
-            return
-        kind, value = _as_value(event)
-        if self._values[kind]:
-            self._values[kind] -= 1
+            known = min(self._written[event.stream], len(event.data))
+            self._written[event.stream] -= known
+            event = replace(event, data=event.data[known:])
         else:
-            self._log.append(kind, value)
+            kind, _value = _as_value(event)
+            if self._values[kind]:
+                self._values[kind] -= 1
+                return
+        self._waiting.append(event)
+        self._write_waiting()
 
-    def _take_output(self, output: Output) -> None:
-        known = min(self._written[output.stream], len(output.data))
-        self._written[output.stream] -= known
-        if known < len(output.data):
-            self._log.write(output.stream, output.data[known:])
+    async def settle(self) -> None:
+        """Return when all is written."""
+        while not self._write_waiting():  # noqa: ASYNC110 - nobody tells when there is room again
+            await anyio.sleep(_RETRY_SECONDS)
+
+    def _write_waiting(self) -> bool:
+        """Write what can be written; return whether that is all."""
+        while self._waiting:
+            try:
+                self._write(self._waiting[0])
+            except Unavailable:
+                return False
+            self._waiting.popleft()
+        return True
+
+    def _write(self, event: Event) -> None:
+        if not isinstance(event, Output):
+            self._log.append(*_as_value(event))
+        elif event.data:
+            self._log.write(event.stream, event.data)
 
 
 def cell_outcome(cell: Cell) -> Mapping[str, Any]:

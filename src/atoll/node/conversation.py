@@ -46,6 +46,8 @@ _HELLO_SECONDS = 30.0
 # kernel had begun with it; and then its kernel is killed.
 _INTERRUPT_SECONDS = (0.3, 1.0)
 # After so many quick answers in a row the next may come at once, too.
+# How long to wait for room on a full disk, before looking again.
+_FULL_SECONDS = 0.25
 _QUICK_SECONDS = 0.0003
 _QUICK_IN_A_ROW = 4
 # How long a kernel whose channel has ended may take to end itself.
@@ -442,7 +444,10 @@ class Conversation:
         # Only one that woke up looks for other reasons than the channel: looking costs as much as all else here.
         if self._has_waited and call is not None:
             self._take_output(call)
-        if self._has_waited and self._process.end is not None:
+        if self._spool is not None and self._spool.is_held_up:
+            soon = time.monotonic() + _FULL_SECONDS
+            yield Ready(self._spool.nothing, soon if deadline is None else min(soon, deadline))
+        elif self._has_waited and self._process.end is not None:
             self._ended = True  # nothing more will come
         else:
             self._has_waited = True

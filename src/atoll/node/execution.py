@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from atoll.engines.contract import Process
-from atoll.errors import AtollError, Conflict, InvalidRequest
+from atoll.errors import AtollError, Conflict, InvalidRequest, Unavailable
 from atoll.model.execution import (
     ExecutionEvent,
     ExecutionInfo,
@@ -28,6 +28,7 @@ from atoll.node.output_pump import OutputPump
 from atoll.node.records import ExecutionRecord, Records
 from atoll.node.stdin_feed import StdinFeed
 
+_RETRY_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -62,8 +63,21 @@ class Execution:
         await self._ended.wait()
         return self.info
 
-    def finish(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
-        """Write down the end; only then is anybody told."""
+    async def finish(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
+        """Write down the end, as soon as the disk takes it; only then is anybody told."""
+        with anyio.CancelScope(shield=True):
+            while True:
+                try:
+                    self._write_end(outcome, state)
+                except Unavailable as error:
+                    _log.warning(
+                        "execution.held_up", extra={"execution": self.id, "reason": error.message}
+                    )
+                    await anyio.sleep(_RETRY_SECONDS)
+                else:
+                    return
+
+    def _write_end(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
         if not self.log.has_ended:
             self.log.end(outcome)
         self.record = replace(self.record, state=state.value, outcome=outcome, ended_at=time.time())
@@ -116,13 +130,14 @@ class ProcessExecution(Execution):
                     tasks.start_soon(self.feed.run)
                 end = await OutputPump(process, self.log, self.relays).run()
                 tasks.cancel_scope.cancel()
-            self.finish(self._outcome(end), _state_of(end))
+            outcome, state = self._outcome(end), _state_of(end)
         except AtollError as error:
             _log.warning("execution.lost", extra={"execution": self.id, "reason": error.message})
-            self.finish({"reason": "lost", "message": error.message}, ExecutionState.LOST)
+            outcome, state = {"reason": "lost", "message": error.message}, ExecutionState.LOST
         finally:
             with anyio.CancelScope(shield=True):
                 await self._release(process)
+        await self.finish(outcome, state)
 
     async def cancel(self) -> None:
         """End it and all that it started."""

@@ -60,14 +60,14 @@ class ExecutionAdoption:
             log = self._executions.open_log(record.id)
             adoption = by_sandbox.get(record.sandbox)
             if log.has_ended:
-                self._end_by_log(record, log)
+                await self._end_by_log(record, log)
             elif adoption is None:
-                self._lose(record, log, "its sandbox is no more")
+                await self._lose(record, log, "its sandbox is no more")
             elif record.kind == ExecutionKind.CELL.value:
                 cells.append(_Left(record, log, adoption))
             else:
                 await self._adopt_process(_Left(record, log, adoption))
-        self._adopt_cells(cells, adoptions)
+        await self._adopt_cells(cells, adoptions)
 
     async def _adopt_process(self, left: _Left) -> None:
         execution = ProcessExecution(left.record, left.log, self._records, self._hooks)
@@ -76,13 +76,13 @@ class ExecutionAdoption:
         try:
             process = await resident.hosted.find_process(ProcessId(left.record.id), command)
         except AtollError as error:
-            self._lose(left.record, left.log, error.message)
+            await self._lose(left.record, left.log, error.message)
             return
         execution.process = process
         execution.relays = _find_relays(resident, left.record)
         self._executions.take_over(resident, execution)
 
-    def _adopt_cells(self, cells: Sequence[_Left], adoptions: Sequence[Adoption]) -> None:
+    async def _adopt_cells(self, cells: Sequence[_Left], adoptions: Sequence[Adoption]) -> None:
         named = {each.record.id for each in cells}
         begun: dict[str, SpooledRequest] = {}
         for adoption in adoptions:
@@ -93,18 +93,18 @@ class ExecutionAdoption:
                     self._tasks.start_soon(self._hear_out, kernel, request)
         # The one that was begun holds its kernel's turn before those that waited ask for it.
         for left in sorted(cells, key=lambda each: each.record.id not in begun):
-            self._adopt_cell(left, begun.get(left.record.id))
+            await self._adopt_cell(left, begun.get(left.record.id))
 
-    def _adopt_cell(self, left: _Left, begun: SpooledRequest | None) -> None:
+    async def _adopt_cell(self, left: _Left, begun: SpooledRequest | None) -> None:
         record, log = left.record, left.log
         execution = CellExecution(record, log, self._records, self._hooks)
         kernels = {kernel.id: kernel for kernel in left.adoption.requests}
         execution.kernel = kernels.get(record.what["kernel"])
         if execution.kernel is None:
-            self._lose(record, log, "its kernel is no more")
+            await self._lose(record, log, "its kernel is no more")
             return
         if begun is None and log.count:
-            self._lose(record, log, "how it ended was not written down")
+            await self._lose(record, log, "how it ended was not written down")
             return
         execution.begun = begun
         if begun is None:
@@ -118,17 +118,17 @@ class ExecutionAdoption:
         except AtollError as error:
             _log.warning("kernel.lost", extra={"kernel": kernel.id, "reason": error.message})
 
-    def _end_by_log(self, record: ExecutionRecord, log: ExecutionLog) -> None:
+    async def _end_by_log(self, record: ExecutionRecord, log: ExecutionLog) -> None:
         (end,) = log.read(log.count - 1)
         is_lost = end.value.get("reason") == "lost"
         state = ExecutionState.LOST if is_lost else ExecutionState.ENDED
-        Execution(record, log, self._records, self._hooks).finish(end.value, state)
+        await Execution(record, log, self._records, self._hooks).finish(end.value, state)
 
-    def _lose(self, record: ExecutionRecord, log: ExecutionLog, reason: str) -> None:
+    async def _lose(self, record: ExecutionRecord, log: ExecutionLog, reason: str) -> None:
         _log.warning("execution.lost", extra={"execution": record.id, "reason": reason})
         outcome = {"reason": "lost", "message": reason}
         execution = Execution(record, log, self._records, self._hooks)
-        execution.finish(outcome, ExecutionState.LOST)
+        await execution.finish(outcome, ExecutionState.LOST)
 
 
 def _find_relays(resident: Resident, record: ExecutionRecord) -> Relays:

@@ -33,6 +33,7 @@ from atoll.node.hooks import ExecutionStarted, Hooks
 from atoll.node.output_pump import Relays
 from atoll.node.records import ExecutionRecord, Records
 from atoll.node.residents import Resident
+from atoll.node.spool import write_error
 from atoll.node.stdin_feed import StdinFeed
 from atoll.node.terminals import terminal_command
 
@@ -155,7 +156,8 @@ class Executions:
             execution.relays = self._make_relays(resident, execution, command)
             execution.process = await resident.hosted.start(command, ProcessId(execution.id))
         except BaseException as error:
-            self._not_started(execution, error)
+            del self._running[execution.id]
+            self._tasks.start_soon(_end_unstarted, execution, error)
             raise
         if input_fd is not None:
             execution.feed = StdinFeed(execution.process, input_fd)
@@ -180,9 +182,11 @@ class Executions:
                 if data is not None:
                     (self._place(record.id) / name).write_bytes(data)
             self._records.remember(record)
-        except BaseException:
+        except BaseException as error:
             log.close()
             shutil.rmtree(self._place(record.id), ignore_errors=True)
+            if isinstance(error, OSError):
+                raise write_error(error) from error
             raise
         execution = kind(record, log, self._records, self._hooks)
         self._running[execution.id] = execution
@@ -191,11 +195,6 @@ class Executions:
     def _begin(self, resident: Resident, execution: Execution, what: str) -> None:
         shown = what[:_SHOWN_CHARACTERS]
         self._hooks.tell(ExecutionStarted(resident.id, execution.id, execution.record.kind, shown))
-
-    def _not_started(self, execution: Execution, error: BaseException) -> None:
-        message = error.message if isinstance(error, AtollError) else type(error).__name__
-        del self._running[execution.id]
-        execution.finish({"reason": "not_started", "message": message}, ExecutionState.ENDED)
 
     async def _see_through(
         self, resident: Resident, execution: ProcessExecution | CellExecution
@@ -209,7 +208,8 @@ class Executions:
         except Exception:  # noqa: BLE001 - whatever it is, it is told
             # A bug of ours must not end the node, and with it everybody else's executions.
             _log.exception("execution.failed", extra={"execution": execution.id})
-            execution.finish({"reason": "lost", "message": "internal error"}, ExecutionState.LOST)
+            outcome = {"reason": "lost", "message": "internal error"}
+            await execution.finish(outcome, ExecutionState.LOST)
         finally:
             self._running.pop(execution.id, None)
 
@@ -306,6 +306,11 @@ class Executions:
     def _find_log(self, execution_id: ExecutionId) -> ExecutionLog:
         running = self._running.get(execution_id)
         return running.log if running else ExecutionLog.open(self._place(execution_id))
+
+
+async def _end_unstarted(execution: Execution, error: BaseException) -> None:
+    message = error.message if isinstance(error, AtollError) else type(error).__name__
+    await execution.finish({"reason": "not_started", "message": message}, ExecutionState.ENDED)
 
 
 def _describe_command(

@@ -19,10 +19,10 @@ from pathlib import Path
 from zlib import crc32
 
 from atoll.engines.contract import KernelProcess
-from atoll.errors import NotFound
+from atoll.errors import NotFound, Unavailable
 from atoll.model.ids import KernelId, ProcessId
 from atoll.model.process import Output, Stream
-from atoll.node.spool import Spool
+from atoll.node.spool import Spool, write_error
 
 _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 _READ_BYTES = 1 << 18
@@ -39,16 +39,25 @@ class SpoolFile:
         self._spool = Spool(source_fd, self._fd, relay)
         self._read = 0
         self._ended = False
+        self.is_held_up = False
 
     def take(self) -> bytes | None:
         """Return what has come since, b'' at the end, None if there is nothing at present."""
-        if self._read == self._spool.end and not self._ended and self._spool.move() is None:
-            self._ended = True
+        if self._read == self._spool.end and not self._ended:
+            self._move()
         data = os.pread(self._fd, _READ_BYTES, self._read)
         self._read += len(data)
         if data:
             return data
         return b"" if self._ended else None
+
+    def _move(self) -> None:
+        try:
+            self._ended = self._spool.move() is None
+        except Unavailable:
+            self.is_held_up = True
+        else:
+            self.is_held_up = False
 
     def empty(self) -> None:
         """Forget what is in the file."""
@@ -103,7 +112,14 @@ class KernelSpool:
         }
         self._said = SpoolFile(folder / "channel", process.channel.fileno(), relay)
         self._state = os.open(folder / "state", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Never ready: what to wait on while the disk is full, for the kernel's own descriptors are ready all the time.
+        self.nothing = os.eventfd(0, os.EFD_CLOEXEC)
         self._is_open = True
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the disk was full when something was last moved; nothing is lost, the kernel waits."""
+        return any(file.is_held_up for file in (self._said, *self._printed.values()))
 
     def receive(self, _most: int) -> bytes:
         """Return what the kernel has said, b'' at the end; raises `BlockingIOError` if that is nothing at present."""
@@ -134,7 +150,10 @@ class KernelSpool:
     def note(self, request: SpooledRequest) -> None:
         """Write down what has to be known of a request; killed or not, all of it or nothing."""
         text = json.dumps(astuple(request)).encode()
-        os.pwrite(self._state, _STATE.pack(len(text), crc32(text)) + text, 0)
+        try:
+            os.pwrite(self._state, _STATE.pack(len(text), crc32(text)) + text, 0)
+        except OSError as error:
+            raise write_error(error) from error
 
     def label(self, label: KernelLabel) -> None:
         """Write down which kernel this is."""
@@ -146,7 +165,7 @@ class KernelSpool:
             self._is_open = False
             for file in (self._said, *self._printed.values()):
                 file.close()
-            for fd in (self._state, *self._relay):
+            for fd in (self._state, self.nothing, *self._relay):
                 os.close(fd)
 
     def remove(self) -> None:

@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from atoll.engines.contract import Engine, Feature
-from atoll.errors import AtollError, Conflict, NotFound
+from atoll.errors import AtollError, Conflict, NotFound, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.sandbox import (
     SandboxInfo,
@@ -40,6 +40,10 @@ from atoll.node.pool import Pool
 from atoll.node.quotas import QuotaRules, Quotas
 from atoll.node.records import Records, SandboxRecord
 from atoll.node.residents import Resident, describe, new_record
+
+# What the reason begins with of one that nobody was ever given.
+NOT_CREATED = "not created: "
+NEVER_MADE = "lost: its node ended while it was being made"
 
 _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
@@ -152,6 +156,10 @@ class Node:
 
     def _intend(self, request: SandboxRequest) -> SandboxRecord:
         """Take all that a new sandbox needs here, and write down that it is being made."""
+        if request.workspace is not None:
+            raise Unsupported(
+                "workspaces that outlive their sandbox are not there yet; leave it out"
+            )
         lifetimes = self._rules.lifetimes
         record = new_record(
             request,
@@ -182,7 +190,7 @@ class Node:
 
     def _give_up(self, record: SandboxRecord, error: BaseException) -> None:
         reason = error.message if isinstance(error, AtollError) else type(error).__name__
-        self._write_end(record, SandboxState.DESTROYED, f"not created: {reason}")
+        self._write_end(record, SandboxState.DESTROYED, f"{NOT_CREATED}{reason}")
 
     def _register(self, record: SandboxRecord) -> None:
         with self._guard:
@@ -345,9 +353,9 @@ class Node:
         for record in self._records.living():
             engine_id = SandboxId(record.spec["id"])
             if record.state is SandboxState.CREATING:
-                self._write_loss(record, "its node ended while it was being made")
+                self._write_loss(record, NEVER_MADE)
             elif engine_id not in left:
-                self._write_loss(record, "it ended while no node was there")
+                self._write_loss(record, "lost: it ended while no node was there")
             elif (taken := await self._adopt(record)) is not None:
                 adopted.append(taken)
                 left.discard(engine_id)
@@ -371,7 +379,7 @@ class Node:
         try:
             taken = await self._hosting.adopt(SandboxSpec.from_json(record.spec))
         except AtollError as error:
-            self._write_loss(record, error.message)
+            self._write_loss(record, f"lost: {error.message}")
             return None
         taken.hosted.rename(record.id)
         resident = Resident(replace(record, generation=record.generation + 1), taken.hosted)
@@ -384,9 +392,7 @@ class Node:
 
     def _write_loss(self, record: SandboxRecord, reason: str) -> None:
         _log.warning("sandbox.lost", extra={"sandbox": record.id, "reason": reason})
-        lost = replace(
-            record, state=SandboxState.LOST, reason=f"lost: {reason}", ended_at=time.time()
-        )
+        lost = replace(record, state=SandboxState.LOST, reason=reason, ended_at=time.time())
         self._records.remember(lost)
         self._hooks.tell(SandboxDestroyed(describe(lost)))
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from atoll.errors import InvalidRequest
 from atoll.model.durations import parse_duration
-from atoll.model.ids import WorkspaceId
+from atoll.model.ids import WorkspaceId, new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Enforcement, Limits
 from atoll.model.process import Command, TerminalSize
 from atoll.model.sandbox import Manifest, SandboxRequest, SandboxSpec
@@ -92,6 +92,7 @@ class FileContent(Body):
 class SandboxBody(Body):
     """The sandbox that is wanted."""
 
+    id: Text | None = None
     template: Text | None = None
     image: Text | None = None
     name: Text | None = None
@@ -125,6 +126,7 @@ class SandboxBody(Body):
         """Return what is asked of the node."""
         return SandboxRequest(
             spec=SandboxSpec(
+                id=new_sandbox_id() if self.id is None else parse_sandbox_id(self.id),
                 template=self.template or self.image or PYTHON_TEMPLATE,
                 limits=self.limits.over(usual),
                 env=self.env,

@@ -13,6 +13,7 @@ from atoll.errors import InvalidRequest, NotFound, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.sandbox import SandboxRequest, SandboxState, check_labels
 from atoll.node.idempotency import KeyedRequest
+from atoll.node.node import NEVER_MADE, NOT_CREATED
 from atoll.node.residents import Resident
 from atoll.server.answers import SandboxAnswer
 from atoll.server.auth import Owner
@@ -54,10 +55,10 @@ async def _create(parts: Parts, request: SandboxRequest, _id: str) -> Resident:
 
 async def _exists(parts: Parts, sandbox_id: str) -> bool:
     try:
-        await parts.node.describe(SandboxId(sandbox_id))
+        info = await parts.node.describe(SandboxId(sandbox_id))
     except NotFound:
         return False
-    return True
+    return not info.reason.startswith((NEVER_MADE, NOT_CREATED))
 
 
 @router.get("/sandboxes")
