@@ -60,7 +60,7 @@ async def test_each_is_given_once_under_the_id_that_was_asked_for(kept: Kept) ->
 async def test_it_is_refilled_in_the_background(kept: Kept) -> None:
     await kept.pool.keep(SandboxSpec(), 2)
     assert kept.pool.take(SandboxSpec()) is not None
-    await eventually(lambda: kept.pool.depth() == 2)
+    await eventually(lambda: len(kept.pool.ready()) == 2)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ async def test_another_configuration_gets_none(kept: Kept, other: SandboxSpec) -
     await kept.pool.keep(SandboxSpec(), 1)
     assert kept.pool.take(other) is None
     assert configuration(other) != configuration(SandboxSpec())
-    assert kept.pool.depth() == 1
+    assert len(kept.pool.ready()) == 1
 
 
 async def test_what_has_ended_is_not_given(kept: Kept) -> None:
@@ -86,7 +86,7 @@ async def test_what_has_ended_is_not_given(kept: Kept) -> None:
     spec = SandboxSpec()
     first = kept.pool.take(spec)
     assert first is not None
-    await eventually(lambda: kept.pool.depth() == 2)
+    await eventually(lambda: len(kept.pool.ready()) == 2)
     await kept.engine.close()
     assert kept.pool.take(SandboxSpec()) is None
     assert first.info.state is SandboxState.DESTROYED
@@ -95,7 +95,7 @@ async def test_what_has_ended_is_not_given(kept: Kept) -> None:
 async def test_it_can_be_emptied(kept: Kept) -> None:
     await kept.pool.keep(SandboxSpec(), 3)
     await kept.pool.keep(SandboxSpec(), 0)
-    assert kept.pool.depth() == 0
+    assert len(kept.pool.ready()) == 0
     assert kept.pool.take(SandboxSpec()) is None
 
 

@@ -50,10 +50,6 @@ most_timeout_seconds = 120
 log_bytes = "8MB"
 on_disconnect = "cancel"
 
-[workspaces]
-disk_bytes = "10g"
-disk_bytes_per_owner = "1g"
-
 [store]
 url = "postgresql://atoll@localhost/atoll"
 

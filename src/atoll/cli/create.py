@@ -28,7 +28,6 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--env", metavar="NAME=VALUE", action="append", default=[])
     parser.add_argument("--lifetime", metavar="TIME", help="end it then, such as 2h")
     parser.add_argument("--idle", metavar="TIME", help="end it when unused for so long")
-    parser.add_argument("--workspace", metavar="ID", help="files that outlive the sandbox")
     parser.add_argument("--files", metavar="DIR", type=Path, help="copy what DIR holds into it")
     parser.add_argument("--one-shot", action="store_true", help="end it with its command")
     add_json(parser)
@@ -61,7 +60,6 @@ def _read_body(options: Namespace) -> dict[str, Any]:
         },
         "lifetime": options.lifetime,
         "idle": options.idle,
-        "workspace": options.workspace,
         "command": command or None,
         "one_shot": options.one_shot,
     }

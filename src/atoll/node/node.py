@@ -223,6 +223,11 @@ class Node:
                 return each
         raise _missing(key)
 
+    def is_hosted(self, engine_id: str) -> bool:
+        """Whether a living sandbox, owned or in the pool, goes by that id for its engine."""
+        hosted = [each.hosted for each in self.living()] + list(self.pool.ready())
+        return any(each.engine_id == engine_id for each in hosted)
+
     def living(self) -> Sequence[Resident]:
         """Return all living sandboxes, the oldest first."""
         return list(self._residents.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -70,9 +70,9 @@ class Pool:
         self._refill(shelf)
         return found
 
-    def depth(self) -> int:
-        """Return how many sandboxes are ready."""
-        return sum(len(shelf.ready) for shelf in list(self._shelves.values()))
+    def ready(self) -> Sequence[HostedSandbox]:
+        """Return the sandboxes that are ready."""
+        return [hosted for shelf in list(self._shelves.values()) for hosted in list(shelf.ready)]
 
     def _take_good(self, shelf: _Shelf, sandbox_id: SandboxId) -> HostedSandbox | None:
         while True:

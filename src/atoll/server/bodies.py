@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from atoll.errors import InvalidRequest
 from atoll.model.durations import parse_duration
-from atoll.model.ids import WorkspaceId, new_sandbox_id, parse_sandbox_id
+from atoll.model.ids import new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Enforcement, Limits
 from atoll.model.process import Command, TerminalSize
 from atoll.model.sandbox import Manifest, SandboxRequest, SandboxSpec
@@ -109,8 +109,6 @@ class SandboxBody(Body):
     limits: LimitsBody = LimitsBody()
     lifetime: Seconds | None = None
     idle: Seconds | None = None
-    workspace: Text | None = None
-    remove_workspace: bool = False
     files: dict[Text, Text | FileContent] = {}
     directories: list[Text] = []
 
@@ -143,8 +141,6 @@ class SandboxBody(Body):
             one_shot=self.one_shot,
             lifetime_seconds=self.lifetime,
             idle_seconds=self.idle,
-            workspace=None if self.workspace is None else WorkspaceId(self.workspace),
-            remove_workspace=self.remove_workspace,
         )
 
     def _all_labels(self) -> Mapping[str, str]:

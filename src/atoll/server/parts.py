@@ -25,6 +25,7 @@ from atoll.node.execution import Execution
 from atoll.node.execution_adoption import ExecutionAdoption
 from atoll.node.executions import Executions
 from atoll.node.hooks import Hook, Hooks
+from atoll.node.housekeeping import Housekeeping
 from atoll.node.idempotency import Idempotency
 from atoll.node.kept_records import KeptRecords
 from atoll.node.node import Home, Node, NodeRules
@@ -136,6 +137,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         programs = Programs(node, executions, tasks)
         programs.watch_adopted()
         tasks.start_soon(node.run)
+        tasks.start_soon(_keep_house(settings, records, node).run)
         idempotency = Idempotency(records)
         yield Parts(settings, node, executions, programs, records, idempotency, counters, Traffic())
 
@@ -183,6 +185,11 @@ async def _open_executions(
     adoption = ExecutionAdoption(executions, records, hooks, tasks)
     await adoption.adopt(await node.adopt())
     return executions
+
+
+def _keep_house(settings: Settings, records: Records, node: Node) -> Housekeeping:
+    rules, data = settings.node.housekeeping(), settings.data
+    return Housekeeping(rules, records, data / "executions", data / "kernels", node.is_hosted)
 
 
 @asynccontextmanager

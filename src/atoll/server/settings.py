@@ -24,6 +24,7 @@ from atoll.errors import InvalidRequest
 from atoll.model.durations import parse_duration
 from atoll.model.limits import Enforcement, Limits
 from atoll.model.sizes import GIB, MIB, parse_size
+from atoll.node.housekeeping import HousekeepingRules
 from atoll.node.lifetimes import LifetimeRules
 from atoll.node.quotas import QuotaRules
 from atoll.server.setting_sources import SettingPath
@@ -119,6 +120,15 @@ class NodeSettings(_Group):
         le=10_000_000,
         description="How many records of ended sandboxes are kept.",
     )
+
+    def housekeeping(self) -> HousekeepingRules:
+        """Return how the data directory is tidied up."""
+        return HousekeepingRules(
+            self.sweep_seconds,
+            self.orphan_age_seconds,
+            self.history_days * _DAY,
+            self.history_count,
+        )
 
 
 class LifetimeSettings(_Group):
@@ -235,15 +245,6 @@ class ExecutionSettings(_Group):
     )
 
 
-class WorkspaceSettings(_Group):
-    """Workspaces that outlive their sandbox."""
-
-    disk_bytes: Bytes = Field(default=20 * GIB, description="What all of them may take on disk.")
-    disk_bytes_per_owner: Bytes = Field(
-        default=5 * GIB, description="What those of one owner may take."
-    )
-
-
 class StoreSettings(_Group):
     """Where records are kept."""
 
@@ -272,7 +273,6 @@ class Settings(_Group):
     quotas: QuotaSettings = QuotaSettings()
     limits: LimitSettings = LimitSettings()
     execution: ExecutionSettings = ExecutionSettings()
-    workspaces: WorkspaceSettings = WorkspaceSettings()
     store: StoreSettings = StoreSettings()
     log: LogSettings = LogSettings()
 

@@ -245,11 +245,11 @@ def kill_and_wait(pidfd: int) -> None:
         )
 
 
-def is_over(pidfd: int) -> bool:
-    """Return whether the process has ended."""
+def is_over(pidfd: int, seconds: float = 0.0) -> bool:
+    """Return whether the process has ended, or does within so many seconds."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(seconds * 1000))
 
 
 def _receive_pid(boot_socket: socket.socket) -> int:

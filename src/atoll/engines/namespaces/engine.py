@@ -54,6 +54,7 @@ from atoll.model.limits import LimitsInfo, ResolvedLimits
 from atoll.model.sandbox import Mount, SandboxSpec
 from atoll.model.template import BASE_TEMPLATE, TemplateTree
 
+_ENDING_SECONDS = 0.5
 BINARIES = Path(__file__).parent / "native" / "bin"
 
 
@@ -334,14 +335,21 @@ class NamespaceEngine:
 
     def _attest_again(self, birth: Birth, booted: Booted) -> Place | None:
         """Look at a sandbox as when it was new, and at the limits that somebody may have changed since."""
-        place = self._attest(birth.expected, booted)
-        for difference in () if birth.cgroup is None else birth.cgroup.differences():
-            raise Unavailable(
-                f"the sandbox is not what it should be: {difference}; it was destroyed"
-            )
+        ended = NotFound(f"sandbox {birth.spec.id} has ended; create a new one")
+        try:
+            place = self._attest(birth.expected, booted)
+            for difference in () if birth.cgroup is None else birth.cgroup.differences():
+                raise Unavailable(
+                    f"the sandbox is not what it should be: {difference}; it was destroyed"
+                )
+        except (OSError, Unavailable) as error:
+            # One that is just ending has lost parts of itself already.
+            if is_over(booted.pidfd, _ENDING_SECONDS):
+                raise ended from error
+            raise
         if is_over(booted.pidfd):
             # What was read may have been of another process by then.
-            raise NotFound(f"sandbox {birth.spec.id} has ended; create a new one")
+            raise ended
         return place
 
     # --- setting up --------------------------------------------------------------------------------------
