@@ -182,7 +182,7 @@ def test_messages_of_no_known_kind_do_no_harm(
         connection.settimeout(10)
         assert channel.receive_only(connection, KeeperHello) is not None
         for _ in range(campaign.count(2000)):
-            size = campaign.random.choice([1, 8, 100, 168, 4000, 5000])
+            size = campaign.random.choice([1, 8, 100, 168, 4000])
             message = bytearray(campaign.random.randbytes(size))
             message[0] = 9  # none that is known
             channel.send(connection, bytes(message), pipe[: campaign.random.randrange(3)])

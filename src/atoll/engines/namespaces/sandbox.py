@@ -163,10 +163,11 @@ class NamespaceSandbox:
 
     async def find_process(self, process_id: ProcessId, command: Command) -> NamespaceProcess:
         """Return a process that an earlier program started here."""
-        if not any(self._leftover.look(f"{process_id}/{slot}") for slot in ("started", "end")):
+        started, end = (self._leftover.look(f"{process_id}/{slot}") for slot in ("started", "end"))
+        if started is None and end is None:
             self._check_running()  # it has yet to be waited for
         process = self._restore_process(process_id, command)
-        if process.end is None:
+        if end is None:
             try:
                 await self._await_start(process)
             except Conflict as error:

@@ -246,7 +246,8 @@ static void answer_request(struct keeper_request *request, const int *fds, int c
     } else if (request->op == KEEPER_OP_SWEEP) {
         note_sweep(request->path, &reply);
     }
-    send_message(CONTROL, &reply, sizeof reply, passed);
+    if (send_message(CONTROL, &reply, sizeof reply, passed) < 0)
+        shutdown(CONTROL, SHUT_RDWR); /* who does not read answers must not hold up the next one */
     if (passed >= 0)
         close(passed);
 }
