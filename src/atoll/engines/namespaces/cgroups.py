@@ -127,6 +127,10 @@ class CgroupTree(Protocol):
         """Make them; raise `Unavailable` with the reason where that cannot be."""
         ...
 
+    def cap_memory(self, memory_bytes: int) -> None:
+        """Let all sandboxes together have no more than this: beyond it one of them loses, never the host."""
+        ...
+
     def admit_zygotes(self, pid: int, uid: int) -> None:
         """Let the jail `pid`, whose zygotes run as `uid`, make sandboxes here."""
         ...
@@ -266,6 +270,10 @@ class V1Tree:
     def directories(self) -> Sequence[Path]:
         """The engine's own directories."""
         return tuple(dict.fromkeys(self._directories.values()))
+
+    def cap_memory(self, memory_bytes: int) -> None:
+        """Limit all sandboxes together."""
+        _write(self._directories["memory"] / "memory.limit_in_bytes", str(memory_bytes))
 
     def admit_zygotes(self, pid: int, uid: int) -> None:
         """Nothing to do: descriptors opened here carry the right."""
@@ -460,6 +468,10 @@ class V2Tree:
     def directories(self) -> Sequence[Path]:
         """The engine's own directory."""
         return (self._directory,)
+
+    def cap_memory(self, memory_bytes: int) -> None:
+        """Limit all sandboxes together."""
+        _write(self._directory / "memory.max", str(memory_bytes))
 
     def admit_zygotes(self, pid: int, uid: int) -> None:
         """Move the jail here and let its zygotes clone into sibling directories."""

@@ -70,6 +70,8 @@ class NamespaceSettings:
     zygote_age: ZygoteAge = field(default_factory=ZygoteAge)
     # Sandboxes outlive this program, for the next one to adopt; None: they end with it.
     lasting: Lasting | None = None
+    # What all sandboxes together may have; None: the machine's, but for what the host needs.
+    memory_bytes: int | None = None
     binaries: Path = BINARIES
     # Testing builds only: a step to fail, steps to leave out, and whether to hand over unattested.
     failpoint: int = 0
@@ -167,7 +169,9 @@ class NamespaceEngine:
                 raise Conflict("this engine is closed; open a new one")
             if self._parts is None:
                 settings = self._settings
-                self._parts = open_parts(settings.binaries, settings.data_dir, settings.lasting)
+                self._parts = open_parts(
+                    settings.binaries, settings.data_dir, settings.lasting, settings.memory_bytes
+                )
             elif self._settings.lasting is not None and self._parts.keeper.is_gone:
                 self._parts.replace_keeper(self._settings.binaries, self._settings.lasting)
             return self._parts

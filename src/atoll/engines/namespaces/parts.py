@@ -31,9 +31,13 @@ from atoll.engines.namespaces.watchdog import Watchdog
 from atoll.engines.namespaces.zygotes import Jail
 from atoll.errors import Unavailable
 from atoll.model.ids import SandboxId
+from atoll.model.sizes import MIB
 
 # What a keeper that lasts holds for the engine itself, and for its jails.
 _ENGINE, _JAIL = "engine", "jail"
+# What sandboxes leave to the host of its memory: so much, or one part in so many if that is more.
+_HOST_BYTES = 256 * MIB
+_HOST_SHARE = 20
 
 
 @dataclass(slots=True)
@@ -45,6 +49,7 @@ class Parts:
     zygote_id: int
     ids: HostIds | None
     tree: CgroupTree | None
+    memory_bytes: int  # that all sandboxes together may have
     leftovers: dict[SandboxId, Leftover] = field(default_factory=dict)
     kept_jails: dict[int, Kept] = field(default_factory=dict)
     jail_digests: dict[int, str] = field(default_factory=dict)  # of those, adopted or not
@@ -88,7 +93,7 @@ class Parts:
         """Go on after the keeper was killed, and all sandboxes with it."""
         self._let_go()
         self.keeper = open_keeper(binaries, lasting, rootless=self.ids is None)
-        self.tree = _open_tree(self.tree, self.keeper)
+        self.tree = _open_tree(self.tree, self.keeper, self.memory_bytes)
         self.keep_engine()
         self.clean_tree()
 
@@ -148,7 +153,9 @@ class Parts:
             each.clear()
 
 
-def open_parts(binaries: Path, data_dir: Path, lasting: Lasting | None) -> Parts:
+def open_parts(
+    binaries: Path, data_dir: Path, lasting: Lasting | None, memory_bytes: int | None = None
+) -> Parts:
     """Start what an engine needs, or go on with what an earlier program left."""
     rootless = os.geteuid() != 0
     if rootless or lasting is not None:
@@ -160,11 +167,12 @@ def open_parts(binaries: Path, data_dir: Path, lasting: Lasting | None) -> Parts
             undo.callback(tree.release if lasting is not None else tree.remove)
         keeper = open_keeper(binaries, lasting, rootless=rootless)
         undo.callback(keeper.leave)
+        most = memory_bytes or _most_memory()
         left = sort_by_group(keeper.recall()) if isinstance(keeper, LastingKeeper) else {}
         ids, zygote_id = _open_ids(data_dir, left.get(_ENGINE, Leftover()))
         if ids is not None:
             undo.callback(ids.close)
-        parts = Parts(keeper, look_at_host(), zygote_id, ids, _open_tree(tree, keeper))
+        parts = Parts(keeper, look_at_host(), zygote_id, ids, _open_tree(tree, keeper, most), most)
         parts.keep_engine()
         _sort_out(parts, left)
         undo.pop_all()
@@ -226,6 +234,12 @@ def _tree_name(lasting: Lasting | None) -> str:
     return PREFIX + hashlib.sha256(mark.encode()).hexdigest()[:12]
 
 
+def _most_memory() -> int:
+    """Return what all sandboxes together may have of this machine's memory."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return total - max(_HOST_BYTES, total // _HOST_SHARE)
+
+
 def _find_tree(name: str) -> CgroupTree | None:
     try:
         return cgroups.find_tree(name, cgroups.detect())
@@ -233,7 +247,7 @@ def _find_tree(name: str) -> CgroupTree | None:
         return None  # limits then say what enforces them instead, and the doctor says why
 
 
-def _open_tree(tree: CgroupTree | None, keeper: Keeper) -> CgroupTree | None:
+def _open_tree(tree: CgroupTree | None, keeper: Keeper, memory_bytes: int) -> CgroupTree | None:
     if tree is None:
         return None
     # Before they exist: whenever this process is killed, somebody knows of them.
@@ -241,6 +255,7 @@ def _open_tree(tree: CgroupTree | None, keeper: Keeper) -> CgroupTree | None:
         keeper.sweep_at_end(directory)
     try:
         tree.make_directories()
+        tree.cap_memory(memory_bytes)
     except Unavailable:
         return None  # as above
     return tree
