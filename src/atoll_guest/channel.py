@@ -12,7 +12,7 @@ from _signal import pthread_sigmask as _mask
 from _thread import RLock as _RLock
 from collections import deque
 from os import read as _read
-from os import sched_getaffinity as _processors
+from os import sched_yield as _sched_yield
 from os import write as _write
 from select import POLLIN as _POLLIN
 from select import poll as _poll
@@ -20,6 +20,7 @@ from time import perf_counter as _now
 from typing import Any, Callable
 
 from atoll_guest.frames import MAX_FRAME_BYTES, FrameDecoder
+from atoll_guest.looking import LOOKING_SECONDS, Looking
 from atoll_guest.messages import TO_KERNEL, VERSIONS, Message, decode_message, encode_message
 from atoll_guest.own_builtins import use_own_builtins
 
@@ -31,11 +32,6 @@ _SIGNALS = (SIGALRM, SIGCHLD, SIGHUP, SIGPROF, SIGTERM, SIGUSR1, SIGUSR2, SIGVTA
 _MOST_KEPT_BYTES = 32 << 20
 # Most messages are short, and memory that was not written to is not copied.
 _SHORT, _LONG = 4096, 1 << 20
-# A host that asked several times soon after an answer may do so again. Then looking for its next request again and again,
-# for a moment, is shorter than being put to sleep and woken. On a single processor it would keep the host from asking.
-_SOON_SECONDS = 0.0003
-_SOON_IN_A_ROW = 4 if len(_processors(0)) > 1 else 1 << 62
-_MOMENT = 0.00015
 # Room for the rest of a message around its longest part.
 _MOST_TEXT = (MAX_FRAME_BYTES - 65536) // 8
 HELLO = encode_message({"type": "hello", "versions": list(VERSIONS), "language": "python"})
@@ -59,7 +55,7 @@ class Channel:
         self._unsent: list[bytes] = []
         self._lock = _RLock()
         self._is_sending = False
-        self._soon_in_a_row = 0
+        self._looking = Looking()
         self._seq = 0
 
     @property
@@ -120,12 +116,11 @@ class Channel:
 
     def _await(self) -> None:
         begun = _now()
-        if self._soon_in_a_row >= _SOON_IN_A_ROW and not self._is_there_by(begun + _MOMENT):
-            self._soon_in_a_row = 0
+        if self._looking.begin() and not self._is_there_by(begun + LOOKING_SECONDS):
+            self._looking.missed()
         while not self._arrived:
             self._read()
-        is_soon = _now() < begun + _SOON_SECONDS
-        self._soon_in_a_row = self._soon_in_a_row + 1 if is_soon else 0
+        self._looking.came(_now() - begun)
 
     def receive_if(self, kind: str) -> Message | None:
         """Read once, which does not wait if there is something; return a message of this kind, if it was there."""
@@ -189,6 +184,8 @@ class Channel:
             while not looking.poll(0):
                 if _now() > instant:
                     return False
+                # Whoever is looked for may be waiting for this very processor.
+                _sched_yield()
         except Exception:  # noqa: BLE001, S110 - raised by a function that a cell installed for a signal
             pass
         return True

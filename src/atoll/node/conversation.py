@@ -26,6 +26,7 @@ from atoll.model.sizes import MIB
 from atoll.node.kernel_spool import KernelSpool, Phase, SpooledRequest
 from atoll.node.placing import Placing
 from atoll_guest.frames import FrameDecoder, FrameError
+from atoll_guest.looking import Looking
 from atoll_guest.messages import (
     TO_HOST,
     Message,
@@ -45,11 +46,8 @@ _HELLO_SECONDS = 30.0
 # How long an interrupted cell may take to notice. Then it is interrupted again, as the first may have come before the
 # kernel had begun with it; and then its kernel is killed.
 _INTERRUPT_SECONDS = (0.3, 1.0)
-# After so many quick answers in a row the next may come at once, too.
 # How long to wait for room on a full disk, before looking again.
 _FULL_SECONDS = 0.25
-_QUICK_SECONDS = 0.0003
-_QUICK_IN_A_ROW = 4
 # How long a kernel whose channel has ended may take to end itself.
 _END_SECONDS = 1.0
 
@@ -263,7 +261,8 @@ class Conversation:
         self._violation = ""
         self._has_waited = False
         self._asked = 0.0
-        self._quick_in_a_row = 0
+        self._answered = 0.0
+        self._looking = Looking()
 
     @property
     def is_over(self) -> bool:
@@ -366,8 +365,9 @@ class Conversation:
             yield from self._send(frame, deadline)
             self._spool.note(request)
         self._asked = time.monotonic()
-        is_quick = self._quick_in_a_row >= _QUICK_IN_A_ROW
-        yield Asked(self._process.channel.fileno() if is_quick else None)
+        is_brisk = self._looking.begin(self._asked - self._answered)
+        soon = self._process.channel.fileno() if is_brisk else None
+        yield Asked(soon)
 
     def _listen(self, call: Call, deadline: float | None) -> Needs:
         """Take in what the kernel says and prints until the call has ended, the kernel has, or time is up."""
@@ -403,8 +403,8 @@ class Conversation:
 
     def _take_time(self) -> None:
         """Take note of how long the answer took."""
-        is_quick = time.monotonic() - self._asked < _QUICK_SECONDS
-        self._quick_in_a_row = self._quick_in_a_row + 1 if is_quick else 0
+        self._answered = time.monotonic()
+        self._looking.came(self._answered - self._asked)
 
     def _is_in_order(self, message: Message, call: Call) -> bool:
         if message["type"] in _OUT_OF_PLACE[call.last_word]:
@@ -439,8 +439,7 @@ class Conversation:
 
     def _await_more(self, deadline: float | None, call: Call | None) -> Needs:
         """Wait until there is something to read anywhere."""
-        if self._quick_in_a_row >= _QUICK_IN_A_ROW:
-            self._quick_in_a_row = 0  # it did not come at once
+        self._looking.missed()
         # Only one that woke up looks for other reasons than the channel: looking costs as much as all else here.
         if self._has_waited and call is not None:
             self._take_output(call)

@@ -13,11 +13,10 @@ import anyio
 import anyio.lowlevel
 
 from atoll.node.conversation import Answer, Asked, Interrupted, Killed, Needs, Ready
+from atoll_guest.looking import LOOKING_SECONDS
 
 # A Ctrl-C that comes just before a wait does not end it; Python notices it after this long. The conversation asks again.
 _MOST_SECONDS = 0.5
-# How long to look for an answer that comes at once; with a single processor, looking would only keep it from coming.
-_MOMENT = 0.00015 if len(os.sched_getaffinity(0)) > 1 else 0.0
 # Gives the line that code asks for with `input()`: from a prompt, and whether it is secret.
 Prompter = Callable[[str, bool], Any]
 # Runs something in the node's event loop and waits for it.
@@ -100,9 +99,10 @@ def _look(descriptor: int | None) -> None:
         return
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    end = time.perf_counter() + _MOMENT
+    end = time.perf_counter() + LOOKING_SECONDS
     while time.perf_counter() < end and not poll.poll(0):
-        pass
+        # Whoever is looked for may be waiting for this very processor.
+        os.sched_yield()
 
 
 def _wait_here(need: Ready) -> None:
