@@ -85,6 +85,12 @@ TARGETS: Mapping[str, Sequence[Target]] = {
         _budget("system_calls", 1000),
         _budget("private_pages", 400),
     ),
+    "node": (
+        Target("ms more to create, embedded", ("atoll", "embedded_adds_to_create_ms"), most=0.5),
+        Target("ms more to create, served", ("atoll", "served_adds_to_create_ms"), most=0.5),
+        Target("ms more for a cell, embedded", ("atoll", "embedded_adds_to_cell_ms"), most=0.05),
+        Target("ms more for a cell, served", ("atoll", "served_adds_to_cell_ms"), most=0.05),
+    ),
     "pool": (Target("p50 ms", ("atoll", "p50_ms"), most=1),),
     "cell": (
         _times("jupyter execute", 20, "parts", "embedded"),

@@ -250,3 +250,26 @@ async def test_destroying_while_creating_leaves_no_ghost(engine: Engine) -> None
                 assert each.info.state is SandboxState.RUNNING
                 await node.destroy(each.id)
         assert node.living() == []
+
+
+async def test_an_end_that_fails_is_tried_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(engine) as node:
+        made = await node.create(wanted())
+        destroy = made.hosted.destroy
+        attempts = 0
+
+        async def stuck() -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                raise Unavailable("a process does not end")
+            await destroy()
+
+        monkeypatch.setattr(made.hosted, "destroy", stuck)
+        with pytest.raises(Unavailable):
+            await node.destroy(made.id)
+        assert node.living() == [made]
+        await gone(node, made.id)
+        assert (await node.describe(made.id)).reason == "asked"

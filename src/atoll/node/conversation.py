@@ -15,7 +15,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from atoll.engines.contract import KernelProcess
@@ -361,7 +361,7 @@ class Conversation:
             yield from self._send(frame, deadline)
         else:
             request = SpooledRequest(call.id, self._seq, call.last_word, call.execution, deadline)
-            self._spool.begin(replace(request, phase=Phase.SENDING))
+            self._spool.begin(request._replace(phase=Phase.SENDING))
             yield from self._send(frame, deadline)
             self._spool.note(request)
         self._asked = time.monotonic()

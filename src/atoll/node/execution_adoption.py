@@ -108,7 +108,7 @@ class ExecutionAdoption:
             return
         execution.begun = begun
         if begun is None:
-            execution.code = self._executions.read_code(record.id)
+            execution.code = self._executions.read_code(record)
         self._executions.take_over(left.adoption.resident, execution)
 
     async def _hear_out(self, kernel: Kernel, request: SpooledRequest) -> None:

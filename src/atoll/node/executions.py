@@ -37,7 +37,7 @@ from atoll.node.spool import write_error
 from atoll.node.stdin_feed import StdinFeed
 from atoll.node.terminals import terminal_command
 
-# What is shown of code in lists; all of it is in the execution's folder.
+# What is shown of code in lists; more is in the execution's folder.
 _SHOWN_CHARACTERS = 2000
 _log = logging.getLogger(__name__)
 
@@ -141,7 +141,8 @@ class Executions:
         check_seconds("timeout", timeout)
         found = await resident.hosted.find_kernel(kernel)
         what = {"code": code[:_SHOWN_CHARACTERS], "kernel": found.id, "timeout": timeout}
-        files = {"code": code.encode("utf-8", "surrogatepass")}
+        is_long = len(code) > _SHOWN_CHARACTERS
+        files = {"code": code.encode("utf-8", "surrogatepass") if is_long else None}
         plan = _Plan(ExecutionKind.CELL, what, execution_id, files)
         execution = self._open(resident, CellExecution, plan)
         execution.kernel, execution.code = found, code
@@ -249,9 +250,13 @@ class Executions:
         except NotFound:
             return ExecutionLog.create(self._place(execution_id), limit_bytes=self._log_bytes)
 
-    def read_code(self, execution_id: ExecutionId) -> str:
+    def read_code(self, record: ExecutionRecord) -> str:
         """Return the code of a cell."""
-        return (self._place(execution_id) / "code").read_bytes().decode("utf-8", "surrogatepass")
+        try:
+            data = (self._place(record.id) / "code").read_bytes()
+        except FileNotFoundError:
+            return str(record.what["code"])
+        return data.decode("utf-8", "surrogatepass")
 
     # --- finding ---------------------------------------------------------------------------------------------
 

@@ -13,9 +13,10 @@ import shutil
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 from atoll.engines.contract import KernelProcess
@@ -79,8 +80,7 @@ class Phase(StrEnum):
     SENT = "sent"
 
 
-@dataclass(frozen=True, slots=True)
-class SpooledRequest:
+class SpooledRequest(NamedTuple):
     """What has to be known to go on with the request that a kernel carries out, or carried out last."""
 
     call: str = ""  # empty before the first
@@ -138,7 +138,7 @@ class KernelSpool:
 
     def begin(self, request: SpooledRequest) -> None:
         """Forget the last request, and write down what has to be known of the next one."""
-        self.note(replace(request, phase=Phase.PREPARING))
+        self.note(request._replace(phase=Phase.PREPARING))
         self.forget()
         self.note(request)
 
@@ -149,7 +149,7 @@ class KernelSpool:
 
     def note(self, request: SpooledRequest) -> None:
         """Write down what has to be known of a request; killed or not, all of it or nothing."""
-        text = json.dumps(astuple(request)).encode()
+        text = json.dumps(request).encode()
         try:
             os.pwrite(self._state, _STATE.pack(len(text), crc32(text)) + text, 0)
         except OSError as error:
@@ -157,7 +157,7 @@ class KernelSpool:
 
     def label(self, label: KernelLabel) -> None:
         """Write down which kernel this is."""
-        (self._folder / "label").write_text(json.dumps(astuple(label)))
+        (self._folder / "label").write_text(json.dumps([label.kernel, label.is_main]))
 
     def close(self) -> None:
         """Let go of the files; they stay for whoever takes the kernel over. Safe to call twice."""
@@ -239,4 +239,4 @@ def read_request(folder: Path) -> SpooledRequest:
     if not text or crc32(text) != checksum:
         raise NotFound(f"nothing is known of the kernel in {folder.name}")
     request = SpooledRequest(*json.loads(text))
-    return replace(request, phase=Phase(request.phase))
+    return request._replace(phase=Phase(request.phase))

@@ -313,10 +313,17 @@ class Node:
         return True
 
     async def end(self, resident: Resident, reason: str) -> None:
-        """End a living sandbox for a reason; safe to call twice."""
+        """End a living sandbox for a reason; safe to call twice.
+
+        One that cannot be ended now keeps its place, and is tried again in the background.
+        """
         resident.hosted.end_reason = resident.ending = resident.ending or reason
-        with anyio.CancelScope(shield=True):
-            await resident.hosted.destroy()
+        resident.attempts += 1
+        try:
+            with anyio.CancelScope(shield=True):
+                await resident.hosted.destroy()
+        finally:
+            resident.attempts -= 1
         self._ended(resident, SandboxState.DESTROYED, resident.ending)
 
     async def reset(self, owner: str) -> int:
@@ -407,7 +414,7 @@ class Node:
         """Look after the sandboxes until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lifetimes.watch)
-            tasks.start_soon(self._watch_losses)
+            tasks.start_soon(self._watch)
 
     async def close(self) -> None:
         """End all sandboxes, and make no more."""
@@ -418,10 +425,13 @@ class Node:
                 with _reported("sandbox.not_destroyed", sandbox=resident.id):
                     await self.end(resident, "shutdown")
 
-    async def _watch_losses(self) -> None:
+    async def _watch(self) -> None:
         while True:
             await anyio.sleep(_LOOK_SECONDS)
             self.notice_losses()
+            for resident in self.living():
+                if resident.ending is not None and not resident.attempts:
+                    self._home.tasks.start_soon(self._end_mortal, resident, resident.ending)
 
     def notice_losses(self) -> None:
         """Take note of sandboxes that ended by themselves."""

@@ -19,7 +19,8 @@ class Resident:
     def __init__(self, record: SandboxRecord, hosted: HostedSandbox) -> None:
         self.record = record
         self.hosted = hosted
-        self.ending: str | None = None  # the reason, once it is being destroyed
+        self.ending: str | None = None  # the reason, once it has to be destroyed
+        self.attempts = 0  # to do so that are under way
 
     @property
     def id(self) -> SandboxId:
