@@ -88,6 +88,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def started_since(before: set[int]) -> list[str]:
+    """Return the names of all processes below this one that were not there before, and still are."""
+    return [
+        name_of(pid) for pid in descendants(os.getpid()) if pid not in before and is_running(pid)
+    ]
+
+
 def new_token() -> str:
     """Return a number for a command line, by which `running_with` finds its process."""
     return f"1000.{secrets.randbelow(10**12):012}"

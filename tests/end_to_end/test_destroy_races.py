@@ -12,7 +12,7 @@ import anyio
 from atoll.client.http import HttpNode
 from atoll.errors import AtollError, Conflict, InternalError, NotFound, Unavailable
 from tests.campaigns import Campaign
-from tests.host_state import descendants, eventually, is_running, name_of, stay_their_ancestor
+from tests.host_state import descendants, eventually, started_since, stay_their_ancestor
 from tests.running_node import running_node
 
 _AT_ONCE = 8
@@ -22,6 +22,7 @@ _EXPECTED = (Conflict, NotFound, Unavailable)
 
 async def test_no_interleaving_of_destroy_with_anything_leaves_a_ghost(campaign: Campaign) -> None:
     stay_their_ancestor()
+    before = set(descendants(os.getpid()))
     unexpected: list[str] = []
     with running_node(ATOLL_NODE__ON_EXIT="stop") as node:
         async with node.client() as client:
@@ -31,15 +32,11 @@ async def test_no_interleaving_of_destroy_with_anything_leaves_a_ghost(campaign:
                         seed = campaign.random.randrange(1 << 30)
                         tasks.start_soon(live_and_die, client, random.Random(seed), unexpected)
             living = await client.call("GET", "/sandboxes", params={"state": "running"})
-            inside = [
-                pid
-                for pid in descendants(os.getpid())
-                if is_running(pid) and name_of(pid) in ("init", "sleep")
-            ]
+            inside = {"init", "sleep"} & set(started_since(before))
         assert not unexpected
         assert living == []
-        assert inside == []
-    assert eventually(lambda: not any(map(is_running, descendants(os.getpid()))), 30)
+        assert not inside
+    assert eventually(lambda: not started_since(before), 30), started_since(before)
 
 
 async def live_and_die(client: HttpNode, chance: random.Random, unexpected: list[str]) -> None:

@@ -17,8 +17,7 @@ from tests.end_to_end.node_load import Load
 from tests.host_state import (
     descendants,
     eventually,
-    is_running,
-    name_of,
+    started_since,
     stay_their_ancestor,
 )
 from tests.running_node import RunningNode, running_node, start_node
@@ -27,8 +26,14 @@ _SETTINGS = {"ATOLL_NODE__ON_EXIT": "stop"}
 
 
 @pytest.fixture
-def node() -> Iterator[RunningNode]:
+def before() -> set[int]:
+    """The processes that were there before the test."""
     stay_their_ancestor()
+    return set(descendants(os.getpid()))
+
+
+@pytest.fixture
+def node(before: set[int]) -> Iterator[RunningNode]:
     with running_node(**_SETTINGS) as node:
         yield node
 
@@ -46,7 +51,7 @@ async def kill_and_start(node: RunningNode) -> float:
 
 @pytest.mark.timeout(1800)
 async def test_nothing_acknowledged_is_lost_to_kills_under_load(
-    node: RunningNode, campaign: Campaign
+    node: RunningNode, before: set[int], campaign: Campaign
 ) -> None:
     load = Load(node.address, campaign.random.randrange(1 << 30))
     kills = campaign.count(200)
@@ -68,9 +73,4 @@ async def test_nothing_acknowledged_is_lost_to_kills_under_load(
     # What was being asked at the very moment cannot be known; a kernel for which that is so is ended.
     assert found.kernels_lost <= max(1, 0.01 * kills * found.kernels)
     node.stop()
-    assert eventually(lambda: not _ours(), 30), _ours()
-
-
-def _ours() -> list[str]:
-    """Return the names of all processes that nodes started and that are still there."""
-    return [name_of(pid) for pid in descendants(os.getpid()) if is_running(pid)]
+    assert eventually(lambda: not started_since(before), 30), started_since(before)
