@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from atoll.engines.contract import NewFile, Sandbox
-from atoll.engines.namespaces import process, sandbox, workspace
+from atoll.engines.namespaces import ports, process, sandbox, workspace
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
 from atoll.errors import AtollError
 from atoll.model.file import FileInfo, FileKind
@@ -40,6 +40,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host waits for an answer only so long; here it does not wait long."""
     for module, name in (
         (workspace, "_SECONDS"),
+        (ports, "_SECONDS"),
         (sandbox, "_SECONDS"),
         (sandbox, "_START_SECONDS"),
         (process, "_KILL_SECONDS"),

@@ -20,7 +20,7 @@ import anyio
 import pytest
 
 from atoll.engines.contract import Engine, Sandbox
-from atoll.engines.namespaces import engine as namespaces
+from atoll.engines.namespaces import parts
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
 from atoll.errors import LimitExceeded, Unsupported
 from atoll.model.limits import Limits
@@ -72,7 +72,7 @@ async def held(
     try:
         with pytest.MonkeyPatch.context() as patch:
             if not by_cgroup:
-                patch.setattr(namespaces, "_find_tree", lambda: None)
+                patch.setattr(parts, "_find_tree", lambda _name: None)
             first = await engine.create(SandboxSpec())
         if by_cgroup and first.info.limits.enforced_by["memory_bytes"] != "cgroup":
             pytest.skip("no cgroup is writable for this user")
