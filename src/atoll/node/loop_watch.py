@@ -20,6 +20,7 @@ from typing import Self
 _log = logging.getLogger(__name__)
 # So often is the loop asked in the time after which it counts as blocked.
 _ROUNDS = 4
+_LATE = 1.1
 # The log keeps no more text than these take.
 _MOST_FRAMES = 12
 
@@ -69,7 +70,11 @@ class LoopWatch:
                 self._loop.call_soon_threadsafe(self._answer)
             except RuntimeError:
                 return  # the loop is closed
-            if self._wait_for_answer(self._seconds):
+            answered = self._wait_for_answer(self._seconds)
+            if not answered and time.monotonic() - begun > _LATE * self._seconds:
+                # This thread was late itself: the process was stopped, or starved. The loop gets another chance.
+                answered = self._wait_for_answer(self._seconds)
+            if answered:
                 self._pause(self._seconds / _ROUNDS)
             took, worked = time.monotonic() - begun, self._cpu_seconds() - cpu
             if not self._has_answered or (took >= self._seconds and worked >= took / 2):
