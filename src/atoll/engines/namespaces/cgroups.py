@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,9 @@ from atoll.errors import Unavailable
 from atoll.model.limits import ResolvedLimits
 
 NEEDED = ("memory", "pids", "cpu")
+_FREEZE_SECONDS = 5.0
+_ASK_AGAIN = 20
+_NOT_FROZEN = f"the kernel did not freeze every process within {_FREEZE_SECONDS:g} s; try again"
 _PERIOD_US = 100_000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MOST_TEXT = 65536
@@ -392,8 +396,20 @@ class V1Cgroup:
         """Stop all processes, or let them go on."""
         self._was_frozen = True
         state = Path(self._directories["freezer"], "freezer.state")
-        state.write_text("FROZEN" if frozen else "THAWED")
-        _wait_for(state, "FROZEN" if frozen else "THAWED")
+        wanted = "FROZEN" if frozen else "THAWED"
+        state.write_text(wanted)
+        deadline = time.monotonic() + _FREEZE_SECONDS
+        for attempt in count(1):
+            if state.read_text().strip() == wanted:
+                return
+            if time.monotonic() > deadline:
+                state.write_text("THAWED")  # half frozen, nothing in it could even be killed
+                raise Unavailable(_NOT_FROZEN)
+            time.sleep(0.001)
+            if frozen and not attempt % _ASK_AGAIN:
+                # A process that was just being made may have missed it; those that sleep are asked anew, too.
+                state.write_text("THAWED" if not attempt % (8 * _ASK_AGAIN) else wanted)
+                state.write_text(wanted)
 
     def remove(self) -> None:
         """Remove it, or keep it for another sandbox; its processes have ended."""
@@ -571,10 +587,11 @@ class V2Cgroup:
     def freeze(self, frozen: bool) -> None:
         """Stop all processes, or let them go on."""
         _write(self._directory / "cgroup.freeze", "1" if frozen else "0")
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + _FREEZE_SECONDS
         while _read_keyed(self._directory / "cgroup.events").get("frozen") != int(frozen):
             if time.monotonic() > deadline:
-                raise Unavailable("the kernel did not freeze every process within 5 s; try again")
+                _write(self._directory / "cgroup.freeze", "0")
+                raise Unavailable(_NOT_FROZEN)
             time.sleep(0.001)
 
     def remove(self) -> None:
@@ -717,14 +734,6 @@ def _read(path: str | Path) -> str:
 def _read_keyed(path: str | Path) -> dict[str, int]:
     pairs = (line.split() for line in _read(path).splitlines())
     return {key: int(value) for key, value in pairs if value.isdigit()}
-
-
-def _wait_for(path: Path, state: str) -> None:
-    deadline = time.monotonic() + 5
-    while path.read_text().strip() != state:
-        if time.monotonic() > deadline:
-            raise Unavailable("the kernel did not freeze every process within 5 s; try again")
-        time.sleep(0.001)
 
 
 def _remove_all(directories: Iterable[str | Path]) -> None:
