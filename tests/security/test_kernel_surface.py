@@ -200,10 +200,8 @@ class Watch:
 
 
 def _statuses() -> Iterator[dict[str, str]]:
-    newest_first = sorted(
-        (int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True
-    )
-    for pid in newest_first[:64]:
+    # All of them: numbers begin anew when they are used up, so the newest need not have the largest.
+    for pid in [name for name in os.listdir("/proc") if name.isdigit()]:
         try:
             for task in os.listdir(f"/proc/{pid}/task"):
                 yield host_processes.status(f"{pid}/task/{task}")

@@ -10,7 +10,10 @@ import pytest
 from atoll.client.http import HttpNode
 from atoll.errors import Conflict, InvalidRequest, NotFound, Unsupported
 
-SMALL: dict[str, Any] = {"template": "base", "limits": {"memory": "256m"}}
+SMALL: dict[str, Any] = {
+    "template": "base",
+    "limits": {"memory": "256m", "enforcement": "best_effort"},
+}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
