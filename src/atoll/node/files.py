@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Files:
         tree_limits: TreeLimits | None = None,
     ) -> None:
         self._workspace = workspace
+        self.on_written: Callable[[FileInfo], object] = lambda _file: None
         self._max_file_bytes = max_file_bytes
         self._tree_limits = tree_limits or TreeLimits()
 
@@ -105,13 +106,15 @@ class Files:
             data = _encode(path, data)
         if isinstance(data, bytes):
             self._check_size(path, len(data))
-            return await self._workspace.write(path, data, mode=mode)
-        if not isinstance(data, AsyncIterable):
+        elif not isinstance(data, AsyncIterable):
             raise InvalidRequest(
                 f"data for {path!r} is {type(data).__name__};"
                 " it has to be text, bytes or an async iterable of bytes"
             )
-        return await self._workspace.write(path, aiter(data), mode=mode)
+        content = data if isinstance(data, bytes) else aiter(data)
+        written = await self._workspace.write(path, content, mode=mode)
+        self.on_written(written)
+        return written
 
     async def write_all(self, files: Mapping[str, bytes], directories: Sequence[str] = ()) -> None:
         """Make directories and write whole files, as many as there are; an error names the first that failed."""

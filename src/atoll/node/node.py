@@ -30,7 +30,7 @@ from atoll.model.sandbox import (
     check_name,
 )
 from atoll.node.clock import read_boot_id
-from atoll.node.hooks import Hook, Hooks, SandboxCreated, SandboxDestroyed
+from atoll.node.hooks import FileWritten, Hook, Hooks, SandboxCreated, SandboxDestroyed
 from atoll.node.hosted import HostedSandbox
 from atoll.node.hosting import Hosting
 from atoll.node.kernel_spool import SpooledRequest
@@ -93,6 +93,7 @@ class Node:
         *,
         rules: NodeRules | None = None,
         hooks: Sequence[Hook] = (),
+        hook_failed: Callable[[], object] = lambda: None,
         spools: Path | None = None,
     ) -> None:
         """Hold the sandboxes of an engine, which stays the caller's.
@@ -111,7 +112,7 @@ class Node:
         self._residents: dict[SandboxId, Resident] = {}
         self._ids: set[SandboxId] = set()  # also of those that are being made
         self._quotas = Quotas(rules.quotas)
-        self._hooks = Hooks(hooks, home.tasks, home.wake)
+        self._hooks = Hooks(hooks, home.tasks, home.wake, hook_failed)
         self._lifetimes = Lifetimes(rules.lifetimes, self._mortals, self._end_mortal, home.wake)
         self._closed = False
         self.pool = Pool(self._hosting, home.wake)
@@ -183,10 +184,17 @@ class Node:
         spec = {**record.spec, "id": hosted.engine_id}
         resident = Resident(replace(record, state=SandboxState.RUNNING, spec=spec), hosted)
         self._records.remember(resident.record)
-        self._residents[resident.id] = resident
-        self._lifetimes.changed(resident)
+        self._take_in(resident)
         self._hooks.tell(SandboxCreated(resident.info))
         return resident
+
+    def _take_in(self, resident: Resident) -> None:
+        hooks = self._hooks
+        resident.hosted.files.on_written = lambda file: hooks.tell(
+            FileWritten(resident.id, file.path, file.size)
+        )
+        self._residents[resident.id] = resident
+        self._lifetimes.changed(resident)
 
     def _give_up(self, record: SandboxRecord, error: BaseException) -> None:
         reason = error.message if isinstance(error, AtollError) else type(error).__name__
@@ -398,8 +406,7 @@ class Node:
         self._quotas.take_over(record.owner)
         self._register(record)
         self._records.remember(resident.record)
-        self._residents[resident.id] = resident
-        self._lifetimes.changed(resident)
+        self._take_in(resident)
         return Adoption(resident, taken.requests)
 
     def _write_loss(self, record: SandboxRecord, reason: str) -> None:

@@ -24,7 +24,7 @@ from atoll.node.counters import Counters
 from atoll.node.execution import Execution
 from atoll.node.execution_adoption import ExecutionAdoption
 from atoll.node.executions import Executions
-from atoll.node.hooks import Hook, Hooks
+from atoll.node.hooks import Hooks
 from atoll.node.housekeeping import Housekeeping
 from atoll.node.idempotency import Idempotency
 from atoll.node.kept_records import KeptRecords
@@ -131,8 +131,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         counters = Counters()
         hook = Counting(counters).tell
         home = Home(tasks, asyncio.get_running_loop().call_soon_threadsafe, anyio.from_thread.run)
-        node = await _open_node(settings, records, home, hook, stack)
-        hooks = Hooks([hook], tasks, home.wake)
+        node = await _open_node(settings, records, home, counters, stack)
+        hooks = Hooks([hook], tasks, home.wake, counters.hooks_failed.add)
         executions = await _open_executions(settings, records, hooks, tasks, node)
         programs = Programs(node, executions, tasks)
         programs.watch_adopted()
@@ -152,7 +152,7 @@ async def _open_records(settings: Settings, stack: AsyncExitStack) -> KeptRecord
 
 
 async def _open_node(
-    settings: Settings, records: Records, home: Home, hook: Hook, stack: AsyncExitStack
+    settings: Settings, records: Records, home: Home, counters: Counters, stack: AsyncExitStack
 ) -> Node:
     templates = Templates(settings.data)
     engine = make_engine(
@@ -163,7 +163,15 @@ async def _open_node(
     )
     rules = NodeRules(settings.lifetimes.rules(), settings.quotas.rules())
     spools = settings.data / "kernels"
-    node = Node(engine, records, home, rules=rules, hooks=[hook], spools=spools)
+    node = Node(
+        engine,
+        records,
+        home,
+        rules=rules,
+        hooks=[Counting(counters).tell],
+        hook_failed=counters.hooks_failed.add,
+        spools=spools,
+    )
     stack.push_async_callback(_end, node, engine, settings)
     return node
 

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 
 #include "guest.h"
+#include "start.h"
 
 #define CONTROL 3
 #define KERNEL_CONTROL 4
@@ -264,7 +265,7 @@ static _Noreturn void watch(void)
 }
 
 /* Started as "init" or as "supervisor", with the number of the kernel to watch over, or 0. */
-static _Noreturn __attribute__((used)) void guest_main(const long *start)
+_Noreturn void start_program(const long *start)
 {
     const char *role = (const char *)start[1];
     int pid = start[0] > 1 ? parse_number((const char *)start[2]) : 0;
@@ -282,28 +283,4 @@ static _Noreturn __attribute__((used)) void guest_main(const long *start)
         adopt_kernel(KERNEL_CONTROL, pid);
     }
     watch();
-}
-
-#if defined(__x86_64__)
-__asm__(".globl _start\n_start:\n\tmov %rsp, %rdi\n\txor %ebp, %ebp\n\tand $-16, %rsp\n\tcall guest_main\n\thlt\n");
-#else
-__asm__(".globl _start\n_start:\n\tmov x0, sp\n\tmov x29, #0\n\tmov x30, #0\n\tb guest_main\n");
-#endif
-
-/* The compiler calls these for struct copies and zeroing. */
-void *memset(void *target, int byte, size_t count)
-{
-    char *end = target;
-    for (size_t i = 0; i < count; i++)
-        end[i] = (char)byte;
-    return target;
-}
-
-void *memcpy(void *restrict target, const void *restrict source, size_t count)
-{
-    char *to = target;
-    const char *from = source;
-    for (size_t i = 0; i < count; i++)
-        to[i] = from[i];
-    return target;
 }
