@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.model.execution import EventType
 from atoll.node.execution_index import (
+    HEADER_BYTES,
     RECORD_BYTES,
     Header,
     Record,
@@ -15,6 +17,8 @@ from atoll.node.execution_index import (
     parse_header,
     parse_records,
 )
+
+pytestmark = pytest.mark.any_user
 
 records = st.builds(
     Record,
@@ -60,10 +64,23 @@ def test_a_record_holds_at_its_own_place_only(record: Record, place: int, other:
     assert found == ([record] if place % 2**32 == other % 2**32 else [])
 
 
-@given(st.floats(0, allow_infinity=False), st.integers(0, 2**64 - 1), st.data())
-def test_a_header_is_whole_or_none(started: float, limit: int, data: st.DataObject) -> None:
-    header = pack_header(Header(started, limit))
-    assert len(header) == RECORD_BYTES
-    assert parse_header(header) == (started, limit)
-    assert parse_header(header[: data.draw(st.integers(0, RECORD_BYTES - 1))]) is None
-    assert parse_header(bytes(RECORD_BYTES)) is None
+offsets = st.integers(0, 2**64 - 1)
+headers = st.builds(
+    Header,
+    st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=26, max_size=26),
+    st.floats(0, allow_infinity=False),
+    offsets,
+    offsets,
+    offsets,
+    offsets,
+    offsets,
+)
+
+
+@given(headers, st.data())
+def test_a_header_is_whole_or_none(header: Header, data: st.DataObject) -> None:
+    packed_header = pack_header(header)
+    assert len(packed_header) == HEADER_BYTES
+    assert parse_header(packed_header) == header
+    assert parse_header(packed_header[: data.draw(st.integers(0, HEADER_BYTES - 1))]) is None
+    assert parse_header(bytes(HEADER_BYTES)) is None

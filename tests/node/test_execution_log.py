@@ -17,17 +17,19 @@ from hypothesis import strategies as st
 from atoll.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from atoll.model.execution import EventType, ExecutionEvent
 from atoll.model.process import Stream
-from atoll.node.execution_index import RECORD_BYTES
+from atoll.node.execution_index import HEADER_BYTES, RECORD_BYTES
 from atoll.node.execution_log import ExecutionLog
+from atoll.node.log_files import LogFiles
 from atoll.node.spool import PIECE_BYTES
 from atoll.testing.conformance.running import soon
 from tests.campaigns import Campaign
 from tests.node.disks import small_disk
+from tests.node.logs import EARLIER, EXECUTION, SECTION, append_to, create_log, resume_log
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[ExecutionLog]:
-    with closing(ExecutionLog.create(tmp_path / "log")) as log:
+    with closing(create_log(tmp_path / "log")) as log:
         yield log
 
 
@@ -80,7 +82,7 @@ def test_events_are_numbered_in_the_order_in_which_they_came(log: ExecutionLog) 
 
 
 def test_an_ended_log_takes_no_more_and_holds_no_descriptors(tmp_path: Path) -> None:
-    log = ExecutionLog.create(tmp_path / "log")
+    log = create_log(tmp_path / "log")
     log.write("stdout", b"text")
     assert open_files(tmp_path)
     log.end({})
@@ -92,16 +94,15 @@ def test_an_ended_log_takes_no_more_and_holds_no_descriptors(tmp_path: Path) -> 
         log.end({})
     with pytest.raises(Conflict):
         log.attach("stdout", 0)
-    assert told(ExecutionLog.open(tmp_path / "log").read()) == told(log.read())
+    assert told(resume_log(tmp_path / "log").read()) == told(log.read())
     assert (log.head("stdout", 2), log.tail("stdout", 2)) == (b"te", b"xt")
     assert open_files(tmp_path) == []
 
 
 def test_what_does_not_fit_is_refused(log: ExecutionLog, tmp_path: Path) -> None:
-    with pytest.raises(Conflict):
-        ExecutionLog.create(tmp_path / "log")
-    with pytest.raises(NotFound):
-        ExecutionLog.open(tmp_path / "none")
+    for section, execution in ((SECTION + RECORD_BYTES, EXECUTION), (SECTION, EARLIER)):
+        with pytest.raises(NotFound), LogFiles(tmp_path / "log", writable=False) as files:
+            ExecutionLog.open(files, section, execution)
     with pytest.raises(InvalidRequest):
         log.read(-1)
     for kind in (EventType.STDOUT, EventType.END):
@@ -135,8 +136,7 @@ def test_what_a_program_writes_becomes_events(log: ExecutionLog, tmp_path: Path)
     os.close(source)
     os.close(silent)
     assert told(log.read()) == [(0, "stdout", b"hello")]
-    assert (tmp_path / "log" / "stdout").exists()
-    assert not (tmp_path / "log" / "stderr").exists()
+    assert (log.length("stdout"), log.length("stderr")) == (5, 0)
 
 
 def test_an_idle_log_lets_go_of_its_files_and_goes_on(log: ExecutionLog, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_head_and_tail(log: ExecutionLog) -> None:
 
 @pytest.mark.parametrize("how", ["write", "move"])
 def test_output_is_cut_at_the_limit_with_a_mark(how: str, tmp_path: Path) -> None:
-    log = ExecutionLog.create(tmp_path / "log", limit_bytes=10)
+    log = create_log(tmp_path / "log", limit_bytes=10)
     source, program = os.pipe()
     log.attach("stdout", source)
     for piece in (b"12345", b"67890", b"", b"x", b"yz"):
@@ -187,7 +187,7 @@ def test_output_is_cut_at_the_limit_with_a_mark(how: str, tmp_path: Path) -> Non
     os.close(source)
     log.write("stderr", b"0123456789")
     log.close()
-    again = ExecutionLog.open(tmp_path / "log")
+    again = resume_log(tmp_path / "log")
     again.write("stdout", b"still more")
     again.end({})
     expected = [
@@ -202,9 +202,9 @@ def test_output_is_cut_at_the_limit_with_a_mark(how: str, tmp_path: Path) -> Non
 
 
 def test_a_cut_that_nobody_came_to_mark_is_marked_later(tmp_path: Path) -> None:
-    ExecutionLog.create(tmp_path / "log", limit_bytes=3).close()
-    (tmp_path / "log" / "stdout").write_bytes(b"1234")
-    log = ExecutionLog.open(tmp_path / "log")
+    create_log(tmp_path / "log", limit_bytes=3).close()
+    append_to(tmp_path / "log" / "stdout", b"1234")
+    log = resume_log(tmp_path / "log")
     assert told(log.read()) == [
         (0, "stdout", b"123"),
         (1, "status", {"truncated": "stdout", "at": 3}),
@@ -212,10 +212,10 @@ def test_a_cut_that_nobody_came_to_mark_is_marked_later(tmp_path: Path) -> None:
 
 
 def test_displays_without_end_are_cut_with_a_mark_and_the_end_is_told(tmp_path: Path) -> None:
-    log = ExecutionLog.create(tmp_path / "log", limit_bytes=50)
+    log = create_log(tmp_path / "log", limit_bytes=50)
     numbers = [log.append(EventType.DISPLAY, {"text": "x" * 20}) for _ in range(5)]
     log.close()
-    log = ExecutionLog.open(tmp_path / "log")
+    log = resume_log(tmp_path / "log")
     assert numbers == [0, None, None, None, None]
     assert log.append(EventType.RESULT, {}) is None
     assert log.append(EventType.ERROR, {"name": "E"}) == 2
@@ -227,7 +227,7 @@ def test_displays_without_end_are_cut_with_a_mark_and_the_end_is_told(tmp_path: 
 
 def test_single_bytes_do_not_fill_the_disk_with_records(tmp_path: Path) -> None:
     limit = 100 * RECORD_BYTES
-    log = ExecutionLog.create(tmp_path / "log", limit_bytes=limit)
+    log = create_log(tmp_path / "log", limit_bytes=limit)
     for _ in range(limit - 1):
         log.write("stdout", b"x")
     log.end({})
@@ -246,19 +246,19 @@ def test_a_log_cut_anywhere_keeps_all_output_and_every_whole_event(
     tmp_path_factory: pytest.TempPathFactory, some: list[tuple[Any, Any]], data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("cut") / "log"
-    log = ExecutionLog.create(folder)
+    log = create_log(folder)
     for name, what in some:
         log.append(EventType.STATUS, what) if name == "status" else log.write(name, what)
     log.close()
     before = log.read()
     index = (folder / "index").stat().st_size
-    cut = data.draw(st.integers(RECORD_BYTES, index))
+    first = SECTION + HEADER_BYTES
+    cut = data.draw(st.integers(first, index))
     os.truncate(folder / "index", cut)
-    with (folder / "values").open("ab") as values:
-        values.write(data.draw(st.binary(max_size=10)))
+    append_to(folder / "values", data.draw(st.binary(max_size=10)))
 
-    with closing(ExecutionLog.open(folder)) as again:
-        kept = cut // RECORD_BYTES - 1
+    with closing(resume_log(folder)) as again:
+        kept = (cut - first) // RECORD_BYTES
         events = again.read()
         assert events[:kept] == before[:kept]
         assert all(event.type.is_output for event in events[kept:])
@@ -271,13 +271,24 @@ def test_a_log_cut_anywhere_keeps_all_output_and_every_whole_event(
             assert output(after, stream) == written
 
 
-@pytest.mark.parametrize("left", [b"", b"atoll-1\n", bytes(RECORD_BYTES)])
-def test_a_log_that_was_hardly_begun_can_be_opened(left: bytes, tmp_path: Path) -> None:
-    (tmp_path / "log").mkdir()
-    (tmp_path / "log" / "index").write_bytes(left)
-    log = ExecutionLog.open(tmp_path / "log")
-    log.end({"reason": "lost"})
-    assert told(ExecutionLog.open(tmp_path / "log").read()) == [(0, "end", {"reason": "lost"})]
+@pytest.mark.parametrize("left", [0, 8, HEADER_BYTES - 1])
+def test_a_log_that_was_hardly_begun_is_none(left: int, tmp_path: Path) -> None:
+    create_log(tmp_path / "log").close()
+    os.truncate(tmp_path / "log" / "index", SECTION + left)
+    with pytest.raises(NotFound):
+        resume_log(tmp_path / "log")
+
+
+def test_what_an_execution_was_given_can_be_read_again(tmp_path: Path) -> None:
+    given = random.randbytes(100_000)
+    log = create_log(tmp_path / "log", given=given)
+    log.append(EventType.STATUS, {"a": 1})
+    log.close()
+    again = resume_log(tmp_path / "log")
+    assert again.read_given() == given
+    with open(again.open_given(), "rb") as file:
+        assert file.read(again.given_range[1]) == given
+    assert told(again.read()) == [(0, "status", {"a": 1})]
 
 
 def test_a_second_look_changes_nothing(log: ExecutionLog, tmp_path: Path) -> None:
@@ -285,7 +296,7 @@ def test_a_second_look_changes_nothing(log: ExecutionLog, tmp_path: Path) -> Non
     log.append(EventType.DISPLAY, {"a": 1})
     before = log.read()
     for _ in range(3):
-        assert ExecutionLog.open(tmp_path / "log").read() == before
+        assert resume_log(tmp_path / "log").read() == before
 
 
 async def test_followers_see_everything_each_at_its_own_pace(log: ExecutionLog) -> None:
@@ -326,7 +337,7 @@ async def test_readers_that_leave_and_come_back_miss_and_repeat_nothing(
 ) -> None:
     """1,000 disconnects: a reader goes away after some event and comes back with the next number."""
     chance = campaign.random
-    log = ExecutionLog.create(tmp_path / "log")
+    log = create_log(tmp_path / "log")
     source, program = os.pipe()
     log.attach("stdout", source)
     disconnects = campaign.count(1000)
@@ -378,7 +389,7 @@ def test_a_full_disk_loses_nothing_and_heals(tmp_path: Path, campaign: Campaign)
     """100 times full: a program, a caller and a conversation go on with what was refused."""
     chance = campaign.random
     with small_disk(tmp_path / "disk", 1024 * 1024) as disk, ExitStack() as cleanup:
-        writer = Writer(ExecutionLog.create(disk / "log"), cleanup)
+        writer = Writer(create_log(disk / "log"), cleanup)
         for _ in range(campaign.count(100)):
             fill(disk / "ballast", spare_bytes=chance.randrange(3) * 4096)
             refusals = 0
@@ -390,7 +401,7 @@ def test_a_full_disk_loses_nothing_and_heals(tmp_path: Path, campaign: Campaign)
             (disk / "ballast").unlink()
         writer.finish()
         events = read_all(writer.log)
-        assert events == read_all(ExecutionLog.open(disk / "log"))
+        assert events == read_all(resume_log(disk / "log"))
     assert output(events, "stdout") == writer.printed
     assert output(events, "stderr") == writer.written
     assert [event.value for event in events if event.type is EventType.STATUS] == writer.said
@@ -440,14 +451,14 @@ class Writer:
 @pytest.mark.root_only
 def test_a_log_can_be_opened_on_a_full_disk_and_goes_on_later(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 256 * 1024) as disk:
-        log = ExecutionLog.create(disk / "log")
+        log = create_log(disk / "log")
         # So that the next record needs another page.
         while (disk / "log" / "index").stat().st_size % 4096:
             log.append(EventType.STATUS, {})
         log.close()
-        (disk / "log" / "stdout").write_bytes(b"left behind")
+        append_to(disk / "log" / "stdout", b"left behind")
         fill(disk / "ballast", spare_bytes=0)
-        again = ExecutionLog.open(disk / "log")
+        again = resume_log(disk / "log")
         assert again.count == log.count
         with pytest.raises(Unavailable):
             again.end({})

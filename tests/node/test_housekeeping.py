@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from atoll.model.ids import new_execution_id, new_sandbox_id
 from atoll.model.sandbox import SandboxSpec, SandboxState
 from atoll.node.housekeeping import Housekeeping, HousekeepingRules
+from atoll.node.log_books import LogBooks
 from atoll.node.records import ExecutionRecord, MemoryRecords, SandboxRecord
 
 
@@ -21,12 +23,12 @@ class House:
 
     def __init__(self, folder: Path, rules: HousekeepingRules) -> None:
         self.records = MemoryRecords()
-        self.executions, self.kernels = folder / "executions", folder / "kernels"
-        self.executions.mkdir()
+        self.books, self.kernels = LogBooks(folder / "executions"), folder / "kernels"
         self.kernels.mkdir()
-        self.keeping = Housekeeping(
-            rules, self.records, self.executions, self.kernels, self.is_hosted
-        )
+        self.keeping = self.make_keeping(rules)
+
+    def make_keeping(self, rules: HousekeepingRules) -> Housekeeping:
+        return Housekeeping(rules, self.records, self.books, self.kernels, self.is_hosted)
 
     def add_sandbox(self, ended_at: float | None = None) -> SandboxRecord:
         spec = SandboxSpec(id=new_sandbox_id())
@@ -43,11 +45,19 @@ class House:
         return any(each.id == engine_id for each in self.records.living())
 
     def add_execution(self, sandbox: SandboxRecord) -> Path:
+        book = make_old(self.books.folder / secrets.token_hex(8))
         record = ExecutionRecord(
-            new_execution_id(), sandbox.id, "ada", "command", "ended", 1.0, ended_at=2.0
+            new_execution_id(),
+            sandbox.id,
+            "ada",
+            "command",
+            "ended",
+            1.0,
+            book=book.name,
+            ended_at=2.0,
         )
         self.records.remember(record)
-        return make_old(self.executions / record.id)
+        return book
 
 
 def make_old(folder: Path) -> Path:
@@ -79,25 +89,29 @@ async def test_only_so_much_history_is_kept(house: House) -> None:
 
 
 async def test_folders_that_belong_to_nothing_go_once_they_are_old(house: House) -> None:
-    orphan = make_old(house.executions / new_execution_id())
-    young = house.executions / new_execution_id()
+    orphan = make_old(house.books.folder / "orphan")
+    young = house.books.folder / "young"
     young.mkdir()
-    stray = make_old(house.kernels / new_sandbox_id())
-    owned = make_old(house.kernels / house.add_sandbox().id)
+    written = house.books.create("ada", new_execution_id()).folder
+    os.utime(written, (1, 1))
+    stray = make_old(house.kernels / f"{new_sandbox_id()}.kernel")
+    owned = make_old(house.kernels / f"{house.add_sandbox().id}.kernel")
+    spare = make_old(house.kernels / "spare-1")
     await house.keeping.tidy()
     assert not orphan.exists()
     assert not stray.exists()
     assert young.exists()
+    assert written.exists()
     assert owned.exists()
+    assert spare.exists()
 
 
 async def test_it_goes_on_by_itself(house: House, tmp_path: Path) -> None:
-    rules = HousekeepingRules(sweep_seconds=0.01)
-    keeping = Housekeeping(rules, house.records, house.executions, house.kernels, house.is_hosted)
+    keeping = house.make_keeping(HousekeepingRules(sweep_seconds=0.01))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeping.run)
         await anyio.sleep(0.05)
-        orphan = make_old(house.executions / new_execution_id())
+        orphan = make_old(house.books.folder / "orphan")
         with anyio.fail_after(5):
             while orphan.exists():
                 await anyio.sleep(0.01)

@@ -25,6 +25,7 @@ from atoll.model.execution import EventType, ExecutionEvent
 from atoll.model.process import Stream
 from atoll.node.execution_log import ExecutionLog
 from tests.campaigns import Campaign
+from tests.node.logs import create_log, resume_log
 
 PROGRAM = 'cat "$1" & cat "$2" >&2; wait'
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
@@ -86,7 +87,7 @@ def start(kind: str, folder: Path, chance: Random, cleanup: ExitStack) -> Execut
     cleanup.callback(program.wait)
     for line in lines.values():
         os.close(line.program)
-    ExecutionLog.create(folder / "log").close()
+    create_log(folder / "log").close()
     return Execution(
         folder / "log", {"stdout": lines["stdout"], "stderr": lines["stderr"]}, expected
     )
@@ -138,7 +139,7 @@ def keep_logging(execution: Execution, projector: int) -> NoReturn:
     """Log all there is, and a numbered value now and then; show every event."""
     status = 1
     try:
-        log = ExecutionLog.open(execution.folder)
+        log = resume_log(execution.folder)
         if not log.has_ended:
             log_to_the_end(log, execution, projector)
         status = 0
@@ -167,7 +168,7 @@ def log_to_the_end(log: ExecutionLog, execution: Execution, projector: int) -> N
 
 
 def check(execution: Execution, shown: dict[int, int]) -> None:
-    events = read_all(ExecutionLog.open(execution.folder))
+    events = read_all(resume_log(execution.folder))
     assert [event.seq for event in events] == list(range(len(events)))
     for stream in STREAMS:
         logged = b"".join(event.data for event in events if event.type == stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -64,6 +65,24 @@ async def test_a_command_goes_on_with_the_next_node(end: signal.Signals) -> None
     assert [event.seq for event in seen] == list(range(len(seen)))
     assert b"".join(event.data for event in seen) == b"first\nlast\n"
     assert (seen[-1].type, seen[-1].value["exit_code"]) == (EventType.END, 5)
+
+
+async def test_a_command_gets_the_rest_of_its_input_from_the_next_node() -> None:
+    given = "".join(f"line {number}\n" for number in range(50_000))  # far more than a pipe holds
+    line = "echo first; while [ ! -e go-on ]; do sleep 0.02; done; sha256sum"
+    with running_node() as node:
+        async with node.client() as client:
+            await client.call("POST", "/sandboxes", body={"template": "base", "name": "box"})
+            body = {"command": line, "stdin": given}
+            begun = await client.call("POST", "/sandboxes/box/executions", body=body)
+            await read_first(client, begun["id"])
+        with next_node(node, signal.SIGKILL) as after:
+            async with after.client() as client:
+                await client.call("PUT", "/sandboxes/box/files/go-on", data=once(b""))
+                with anyio.fail_after(60):
+                    async with aclosing(client.events(begun["id"])) as events:
+                        printed = b"".join([event.data async for event in events])
+    assert printed == f"first\n{hashlib.sha256(given.encode()).hexdigest()}  -\n".encode()
 
 
 async def test_logs_are_followed_over_a_nodes_end() -> None:

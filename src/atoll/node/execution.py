@@ -188,6 +188,8 @@ class ProcessExecution(Execution):
         for ends in self.relays.values():
             for fd in ends:
                 os.close(fd)
+        if self.feed is not None:
+            self.feed.close()
         try:
             await process.close()
         except AtollError as error:

@@ -20,7 +20,7 @@ from atoll.model.process import Command, TerminalSize
 from atoll.node.cell_execution import CellExecution
 from atoll.node.execution import Execution, ProcessExecution
 from atoll.node.execution_log import ExecutionLog
-from atoll.node.executions import Executions
+from atoll.node.executions import Executions, feed_stdin
 from atoll.node.hooks import Hooks
 from atoll.node.kernel_spool import SpooledRequest
 from atoll.node.kernels import Kernel
@@ -28,6 +28,7 @@ from atoll.node.node import Adoption
 from atoll.node.output_pump import Relays
 from atoll.node.records import ExecutionRecord, Records
 from atoll.node.residents import Resident
+from atoll.node.stdin_feed import stdin_slot
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +57,8 @@ class ExecutionAdoption:
         """Go on with all that was begun in the sandboxes that were taken over."""
         by_sandbox = {each.resident.id: each for each in adoptions}
         cells: list[_Left] = []
-        for record in await self._records.running():
-            log = self._executions.open_log(record.id)
+        for left in await self._records.running():
+            record, log = self._executions.resume_log(left)
             adoption = by_sandbox.get(record.sandbox)
             if log.has_ended:
                 await self._end_by_log(record, log)
@@ -79,6 +80,8 @@ class ExecutionAdoption:
             await self._lose(left.record, left.log, error.message)
             return
         execution.process = process
+        for fd in resident.hosted.kept(stdin_slot(execution.id)):
+            execution.feed = feed_stdin(execution, fd)
         execution.relays = _find_relays(resident, left.record)
         self._executions.take_over(resident, execution)
 
@@ -108,7 +111,7 @@ class ExecutionAdoption:
             return
         execution.begun = begun
         if begun is None:
-            execution.code = self._executions.read_code(record)
+            execution.code = _read_code(record, log)
         self._executions.take_over(left.adoption.resident, execution)
 
     async def _hear_out(self, kernel: Kernel, request: SpooledRequest) -> None:
@@ -134,6 +137,11 @@ class ExecutionAdoption:
 def _find_relays(resident: Resident, record: ExecutionRecord) -> Relays:
     ends = resident.hosted.kept(f"relay/{record.id}")
     return {"stdout": (ends[0], ends[1])} if len(ends) == 2 else {}
+
+
+def _read_code(record: ExecutionRecord, log: ExecutionLog) -> str:
+    given = log.read_given()
+    return given.decode("utf-8", "surrogatepass") if given else str(record.what["code"])
 
 
 def _read_command(what: Mapping[str, Any]) -> Command:

@@ -1,7 +1,7 @@
 """The index of an execution's log as bytes: a header, then one record of fixed size for each event; no I/O.
 
 A record's place is its event's number, and its checksum covers both, so that nothing but a whole record at its own
-place is ever taken for one.
+place is ever taken for one. The header names the execution, so that no log is ever taken for another's.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import NamedTuple
 from atoll.model.execution import EventType
 
 RECORD_BYTES = 32
+HEADER_BYTES = 96
 
-_MAGIC = b"atoll-1\n"
-_HEADER = struct.Struct("<8sdQ4x")
+_MAGIC = b"atoll-2\n"
+_HEADER = struct.Struct("<8s26s2xdQQQQQ8x")
 _RECORD = struct.Struct("<B3xIdQ4x")
 _CHECKSUM = struct.Struct("<I")
 # Never renumber: these are on disk.
@@ -35,8 +36,14 @@ _TYPES = {number: kind for kind, number in _NUMBERS.items()}
 class Header(NamedTuple):
     """What holds for a whole log."""
 
+    execution: str
     started: float  # by the node's clock
     limit_bytes: int  # for each stream
+    # Where in their files its parts begin; what was there from the beginning lies before its values.
+    stdout: int
+    stderr: int
+    values: int
+    given_bytes: int
 
 
 class Record(NamedTuple):
@@ -55,22 +62,23 @@ class Record(NamedTuple):
 
 def pack_header(header: Header) -> bytes:
     """Return the first bytes of an index."""
-    body = _HEADER.pack(_MAGIC, header.started, header.limit_bytes)
+    execution, *numbers = header
+    body = _HEADER.pack(_MAGIC, execution.encode("ascii"), *numbers)
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
 
 def parse_header(data: bytes) -> Header | None:
     """Return the header that an index begins with, or None if it was never written whole."""
-    body, checksum = _split(data[:RECORD_BYTES])
+    body, checksum = _split(data, HEADER_BYTES)
     if checksum != zlib.crc32(body):
         return None
-    magic, started, limit_bytes = _HEADER.unpack(body)
-    return Header(started, limit_bytes) if magic == _MAGIC else None
+    magic, execution, *numbers = _HEADER.unpack(body)
+    return Header(execution.rstrip(b"\0").decode("ascii"), *numbers) if magic == _MAGIC else None
 
 
 def place(seq: int) -> int:
     """Return where in the index an event's record begins."""
-    return (seq + 1) * RECORD_BYTES
+    return HEADER_BYTES + seq * RECORD_BYTES
 
 
 def pack_record(seq: int, record: Record) -> bytes:
@@ -89,7 +97,7 @@ def parse_records(data: bytes, first: int = 0) -> Iterator[Record]:
 
 
 def _parse_record(seq: int, data: bytes) -> Record | None:
-    body, checksum = _split(data)
+    body, checksum = _split(data, RECORD_BYTES)
     if checksum != _record_checksum(seq, body):
         return None
     number, length, t, offset = _RECORD.unpack(body)
@@ -101,9 +109,9 @@ def _record_checksum(seq: int, body: bytes) -> int:
     return zlib.crc32(body, seq & 0xFFFFFFFF)
 
 
-def _split(data: bytes) -> tuple[bytes, int | None]:
+def _split(data: bytes, size: int) -> tuple[bytes, int | None]:
     """Return what a checksum covers and the checksum; None for that if the bytes are too few."""
-    if len(data) < RECORD_BYTES:
+    if len(data) < size:
         return b"", None
-    checksum: int = _CHECKSUM.unpack_from(data, RECORD_BYTES - _CHECKSUM.size)[0]
-    return data[: -_CHECKSUM.size], checksum
+    checksum: int = _CHECKSUM.unpack_from(data, size - _CHECKSUM.size)[0]
+    return data[: size - _CHECKSUM.size], checksum

@@ -1,8 +1,9 @@
 """What came of an execution, kept in files as numbered events that survive the node and can be read from any number on.
 
-A log is a folder: `stdout`, `stderr` and `values` hold bytes, `index` says which of them are which event. An event's bytes
-are in their file before its record is in the index, and its record is there before anybody is shown the event. So a node that
-is killed anywhere leaves at most bytes without a record: `open` gives output its record and cuts off an unfinished value.
+A log is a part of a book (see `log_books`), four files: `stdout`, `stderr` and `values` hold bytes, `index` says which of them
+are which event. The last log of a book is the only one that may be unfinished. An event's bytes are in their file before its record is
+in the index, and its record is there before anybody is shown the event. So a node that is killed anywhere leaves at most bytes
+without a record: `resume` gives output its record and cuts off an unfinished value.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import select
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -18,11 +19,12 @@ from typing import Any, NamedTuple, get_args
 import anyio
 from anyio.lowlevel import checkpoint
 
-from atoll.errors import Conflict, InternalError, InvalidRequest, Unavailable
+from atoll.errors import Conflict, InternalError, InvalidRequest, NotFound, Unavailable
 from atoll.model.execution import EventType, ExecutionEvent
 from atoll.model.process import Stream
 from atoll.node import clock
 from atoll.node.execution_index import (
+    HEADER_BYTES,
     RECORD_BYTES,
     Header,
     Record,
@@ -33,16 +35,19 @@ from atoll.node.execution_index import (
     place,
 )
 from atoll.node.log_files import LogFiles
-from atoll.node.spool import PIECE_BYTES, Spool, write_error
+from atoll.node.spool import PIECE_BYTES, Spool
 
 LIMIT_BYTES = 64 * 1024 * 1024
 BATCH_BYTES = 256 * 1024
 
 _STREAMS: tuple[Stream, ...] = get_args(Stream)
 _VALUES = "values"
+_INDEX = "index"
+FILES = (_INDEX, *_STREAMS, _VALUES)
 # What a program can make without end, beside its output.
 _LIMITED = (EventType.RESULT, EventType.DISPLAY)
 _RECORDS_AT_ONCE = 512
+_INDEX_BYTES = _RECORDS_AT_ONCE * RECORD_BYTES
 # What output has to amount to before it becomes an event, once the index is as large as a stream may be.
 _PATIENT_BYTES = 4096
 
@@ -60,53 +65,83 @@ class ExecutionLog:
     A log that has ended holds no descriptors, nor does a reader between two reads.
     """
 
-    def __init__(self, folder: Path, header: Header) -> None:
-        """Use `create` or `open`."""
-        self._folder = folder
+    def __init__(self, files: LogFiles, section: int, header: Header) -> None:
+        """Use `create`, `open` or `resume`."""
+        self.section = section  # where in the index it begins
         self._header = header
-        self._files = LogFiles(folder, writable=True)
+        self._files = files
+        self._release: Callable[[], None] = files.close
         self._sources: dict[Stream, _Source] = {}
         self._spools: dict[Stream, Spool] = {}
         self._count = 0
         self._last_t = 0.0
         self._has_ended = False
-        self._sizes = dict.fromkeys(_STREAMS, 0)  # what each stream's file holds
-        self._ends = dict.fromkeys((*_STREAMS, _VALUES), 0)  # how much of each file is in events
+        self._begins = {"stdout": header.stdout, "stderr": header.stderr, _VALUES: header.values}
+        self._sizes = dict(self._begins)  # what each stream's file holds
+        self._ends = dict(self._begins)  # how much of each file is in events
         self._marked: set[str] = set()  # files of which the log says that they were cut
         self._news: anyio.Event | None = None
 
     @classmethod
-    def create(cls, folder: Path, *, limit_bytes: int = LIMIT_BYTES) -> ExecutionLog:
-        """Make a folder that must not exist yet, in one that does, for an execution that starts now."""
-        try:
-            os.mkdir(folder, 0o700)
-        except FileExistsError as error:
-            raise Conflict(f"there is a log in {folder} already; open it instead") from error
-        except OSError as error:
-            raise write_error(error) from error
-        log = cls(folder, Header(clock.now(), limit_bytes))
-        log._files.write("index", 0, pack_header(log._header))
+    def create(
+        cls,
+        files: LogFiles,
+        execution: str,
+        *,
+        given: bytes = b"",
+        limit_bytes: int = LIMIT_BYTES,
+        release: Callable[[], None] | None = None,
+    ) -> ExecutionLog:
+        """Begin the log of an execution that starts now, after all that a book holds.
+
+        Args:
+            files: the book, which is the log's own until it ends.
+            execution: its id.
+            given: what the execution was given, to be read again later.
+            limit_bytes: how much of each stream is kept.
+            release: called at the end, instead of closing the files.
+        """
+        section, stdout, stderr, values = (files.size(name) for name in FILES)
+        if given:
+            files.write(_VALUES, values, given)
+        header = Header(
+            execution, clock.now(), limit_bytes, stdout, stderr, values + len(given), len(given)
+        )
+        files.write(_INDEX, section, pack_header(header))
+        log = cls(files, section, header)
+        if release is not None:
+            log._release = release
         return log
 
     @classmethod
-    def open(cls, folder: Path) -> ExecutionLog:
+    def open(cls, files: LogFiles, section: int, execution: str) -> ExecutionLog:
+        """Return a log as it is, to be read; raises `NotFound` if there is none of this execution."""
+        header = parse_header(files.read(_INDEX, section, HEADER_BYTES))
+        if header is None or header.execution != execution:
+            raise NotFound(f"there is no log of execution {execution} where it should be")
+        log = cls(files, section, header)
+        log._look_through()
+        return log
+
+    @classmethod
+    def resume(cls, files: LogFiles, section: int, execution: str) -> ExecutionLog:
         """Go on with a log that another process left, whole or not; only the one owner of a log may do that.
 
         Raises `NotFound` if there is none.
         """
-        with LogFiles(folder, writable=True) as files:
-            header = parse_header(files.read("index", 0, RECORD_BYTES))
-            if header is None:
-                # Its maker came no further, so nobody was shown anything.
-                header = Header(clock.now(), LIMIT_BYTES)
-                files.write("index", 0, pack_header(header))
-            log = cls(folder, header)
-            log._recover(files)
+        log = cls.open(files, section, execution)
         if not log._has_ended:
+            log._cut_off()
             with _later_if_full():
                 log._take_all()
-            log.close()
+        log._spools.clear()
+        files.close()
         return log
+
+    @property
+    def folder(self) -> Path:
+        """The book that it is a part of."""
+        return self._files.folder
 
     @property
     def count(self) -> int:
@@ -121,11 +156,31 @@ class ExecutionLog:
     @property
     def truncated(self) -> Mapping[Stream, bool]:
         """Which streams were cut at the limit."""
-        return {stream: self._sizes[stream] > self._header.limit_bytes for stream in _STREAMS}
+        return {
+            stream: stream in self._marked or self._sizes[stream] > self._limit(stream)
+            for stream in _STREAMS
+        }
 
     def length(self, stream: Stream) -> int:
         """Return how many bytes of a stream are in events."""
-        return self._ends[stream]
+        return self._ends[stream] - self._begins[stream]
+
+    def read_given(self) -> bytes:
+        """Return what the execution was given."""
+        begin, length = self.given_range
+        return self._read_file(_VALUES, begin, length)
+
+    @property
+    def given_range(self) -> tuple[int, int]:
+        """Where in the book's `values` lies what the execution was given, and how many bytes that is."""
+        length = self._header.given_bytes
+        return self._header.values - length, length
+
+    def open_given(self) -> int:
+        """Return a descriptor of the book's `values`, at the beginning of what the execution was given."""
+        fd = os.open(self.folder / _VALUES, os.O_RDONLY | os.O_CLOEXEC)
+        os.lseek(fd, self.given_range[0], os.SEEK_SET)
+        return fd
 
     def attach(self, stream: Stream, source_fd: int, relay: tuple[int, int] | None = None) -> None:
         """Let a stream come from a descriptor (see `Spool`), which stays the caller's."""
@@ -148,7 +203,7 @@ class ExecutionLog:
         Raises `Unavailable` while the disk is full.
         """
         self._check_open()
-        room = self._header.limit_bytes + 1 - self._sizes[stream]
+        room = self._limit(stream) + 1 - self._sizes[stream]
         kept = data[: max(room, 0)]
         if kept:
             self._files.write(stream, self._sizes[stream], kept)
@@ -167,7 +222,7 @@ class ExecutionLog:
                 f"{kind.value} cannot be appended; use write for output, end for the end"
             )
         data = _to_json(value)
-        if kind in _LIMITED and self._ends[_VALUES] + len(data) > self._header.limit_bytes:
+        if kind in _LIMITED and self._ends[_VALUES] + len(data) > self._limit(_VALUES):
             self._mark(_VALUES)
         if kind in _LIMITED and _VALUES in self._marked:
             return None
@@ -179,13 +234,15 @@ class ExecutionLog:
         self._take_all()
         seq = self._append(EventType.END, _to_json(value))
         self._sources.clear()
-        self.close()
+        self._spools.clear()
+        self._release()
         return seq
 
     def close(self) -> None:
         """Let go of the log's own descriptors, which it opens again when it needs them; safe to call twice."""
-        self._spools.clear()
-        self._files.close()
+        if not self._has_ended:  # else the book may be another log's by now
+            self._spools.clear()
+            self._files.close()
 
     def read(self, start: int = 0, most_bytes: int = BATCH_BYTES) -> Sequence[ExecutionEvent]:
         """Return events from number `start` on, up to so many bytes but at least one if there is any."""
@@ -193,10 +250,10 @@ class ExecutionLog:
             raise InvalidRequest(f"events are numbered from 0; there is no {start}")
         if start >= self._count:
             return []
-        with LogFiles(self._folder, writable=False) as files:
+        with LogFiles(self.folder, writable=False) as files:
             events = list(self._read(files, start, most_bytes))
         if not events:
-            raise InternalError(f"the log in {self._folder} is damaged at event {start}")
+            raise InternalError(f"the log in {self.folder.name} is damaged at event {start}")
         return events
 
     async def follow(self, start: int = 0) -> AsyncGenerator[ExecutionEvent, None]:
@@ -214,12 +271,13 @@ class ExecutionLog:
 
     def head(self, stream: Stream, most_bytes: int) -> bytes:
         """Return the first bytes of a stream."""
-        return self._bytes(stream, 0, min(most_bytes, self._ends[stream]))
+        begin = self._begins[stream]
+        return self._read_file(stream, begin, min(most_bytes, self._ends[stream] - begin))
 
     def tail(self, stream: Stream, most_bytes: int) -> bytes:
         """Return the last bytes of a stream."""
-        length = min(most_bytes, self._ends[stream])
-        return self._bytes(stream, self._ends[stream] - length, length)
+        length = min(most_bytes, self._ends[stream] - self._begins[stream])
+        return self._read_file(stream, self._ends[stream] - length, length)
 
     def _move(self, stream: Stream) -> int | None:
         spool = self._spools.get(stream)
@@ -242,17 +300,21 @@ class ExecutionLog:
 
     def _make_spool(self, stream: Stream, source: _Source) -> Spool:
         file_fd = self._files.descriptor(stream)
-        return Spool(source.fd, file_fd, source.relay, limit_bytes=self._header.limit_bytes)
+        return Spool(source.fd, file_fd, source.relay, limit_bytes=self._limit(stream))
 
-    def _bytes(self, stream: Stream, offset: int, length: int) -> bytes:
+    def _limit(self, name: str) -> int:
+        """Return where in its file a part of this log has to end."""
+        return self._begins[name] + self._header.limit_bytes
+
+    def _read_file(self, name: str, offset: int, length: int) -> bytes:
         if length <= 0:
             return b""
-        with LogFiles(self._folder, writable=False) as files:
-            return files.read(stream, offset, length)
+        with LogFiles(self.folder, writable=False) as files:
+            return files.read(name, offset, length)
 
     def _read(self, files: LogFiles, start: int, most_bytes: int) -> Iterator[ExecutionEvent]:
         many = min(self._count - start, _RECORDS_AT_ONCE)
-        index = files.read("index", place(start), many * RECORD_BYTES)
+        index = files.read(_INDEX, self.section + place(start), many * RECORD_BYTES)
         for seq, record in enumerate(parse_records(index, start), start):
             most_bytes -= record.length
             if most_bytes < 0 and seq > start:
@@ -273,14 +335,14 @@ class ExecutionLog:
         end = self._due(stream, is_last)
         while (waiting := end - self._ends[stream]) > 0:
             self._record(EventType(stream), stream, min(waiting, PIECE_BYTES))
-        if self._sizes[stream] > self._header.limit_bytes:
+        if self._sizes[stream] > self._limit(stream):
             self._mark(stream)
 
     def _due(self, stream: Stream, is_last: bool) -> int:
         """Return up to where a stream's bytes are to be in events by now."""
-        limit = self._header.limit_bytes
+        limit = self._limit(stream)
         end = min(self._sizes[stream], limit)
-        if is_last or end == limit or self._count * RECORD_BYTES < limit:
+        if is_last or end == limit or self._count * RECORD_BYTES < self._header.limit_bytes:
             return end
         # A program that prints single bytes for hours must not fill the disk with records of them.
         return end - (end - self._ends[stream]) % _PATIENT_BYTES
@@ -288,7 +350,7 @@ class ExecutionLog:
     def _mark(self, name: str) -> None:
         """Say once in the log that something was cut."""
         if name not in self._marked:
-            value = {"truncated": name, "at": self._ends[name]}
+            value = {"truncated": name, "at": self._ends[name] - self._begins[name]}
             self._append(EventType.STATUS, _to_json(value))
             self._marked.add(name)
 
@@ -301,7 +363,8 @@ class ExecutionLog:
         """Number the next `length` bytes of a file, which are in it."""
         t = max(self._last_t, clock.now() - self._header.started)
         record = Record(kind, t, self._ends[name], length)
-        self._files.write("index", place(self._count), pack_record(self._count, record))
+        place_in_index = self.section + place(self._count)
+        self._files.write(_INDEX, place_in_index, pack_record(self._count, record))
         self._count_in(record)
         if self._news is not None:
             self._news.set()
@@ -313,19 +376,36 @@ class ExecutionLog:
         self._ends[_file_of(record.type)] = record.end
         self._has_ended = record.type is EventType.END
 
-    def _recover(self, files: LogFiles) -> None:
-        """Find out what another process left, and cut off what it did not finish."""
-        self._sizes = {stream: files.size(stream) for stream in _STREAMS}
+    def _look_through(self) -> None:
+        """Find out what another process wrote."""
+        files = self._files
         sizes = {name: files.size(name) for name in self._ends}
-        for record in parse_records(files.read("index", place(0), files.size("index"))):
+        for record in self._records(files):
             name = _file_of(record.type)
             if record.offset != self._ends[name] or record.end > sizes[name]:
                 break
             self._count_in(record)
             if record.type is EventType.STATUS:
                 self._marked |= _marked_by(_read_event(files, self._count - 1, record))
-        files.cut("index", place(self._count))
-        files.cut(_VALUES, self._ends[_VALUES])
+        self._sizes = dict(self._ends) if self._has_ended else sizes
+
+    def _records(self, files: LogFiles) -> Iterator[Record]:
+        """Yield all that is in the index, up to the end or to what was not finished."""
+        start = 0
+        while data := files.read(_INDEX, self.section + place(start), _INDEX_BYTES):
+            records = list(parse_records(data, start))
+            for record in records:
+                yield record
+                if record.type is EventType.END:
+                    return
+            if len(records) < _RECORDS_AT_ONCE:
+                return
+            start += _RECORDS_AT_ONCE
+
+    def _cut_off(self) -> None:
+        """Cut off what another process did not finish."""
+        self._files.cut(_INDEX, self.section + place(self._count))
+        self._files.cut(_VALUES, self._ends[_VALUES])
 
     def _check_open(self) -> None:
         if self._has_ended:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import anyio.lowlevel
@@ -30,14 +28,14 @@ from atoll.node.cell_execution import CellExecution
 from atoll.node.execution import Execution, ProcessExecution, describe_execution
 from atoll.node.execution_log import LIMIT_BYTES, ExecutionLog
 from atoll.node.hooks import ExecutionStarted, Hooks
+from atoll.node.log_books import LogBooks, LogPlace, place_of
 from atoll.node.output_pump import Relays
 from atoll.node.records import ExecutionRecord, Records
 from atoll.node.residents import Resident
-from atoll.node.spool import write_error
-from atoll.node.stdin_feed import StdinFeed
+from atoll.node.stdin_feed import StdinFeed, stdin_slot
 from atoll.node.terminals import terminal_command
 
-# What is shown of code in lists; more is in the execution's folder.
+# What is shown of code in lists; more is in the execution's log.
 _SHOWN_CHARACTERS = 2000
 _log = logging.getLogger(__name__)
 
@@ -54,12 +52,12 @@ class ExecutionPage:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """An execution that is about to begin, with what its folder holds from the beginning."""
+    """An execution that is about to begin, with what its log holds from the beginning."""
 
     kind: ExecutionKind
     what: Mapping[str, Any]
     execution_id: ExecutionId | None = None
-    files: Mapping[str, bytes | None] = field(default_factory=dict)
+    given: bytes | None = None
 
 
 class Executions:
@@ -67,15 +65,14 @@ class Executions:
 
     def __init__(
         self,
-        folder: Path,
+        books: LogBooks,
         records: Records,
         hooks: Hooks,
         tasks: TaskGroup,
         *,
         log_bytes: int = LIMIT_BYTES,
     ) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder = folder
+        self._books = books
         self._records = records
         self._hooks = hooks
         self._tasks = tasks
@@ -105,7 +102,7 @@ class Executions:
         if keep_stdin and stdin is not None:
             raise InvalidRequest("stdin and keep_stdin exclude each other")
         what = _describe_command(command, check_seconds("timeout", timeout), background)
-        plan = _Plan(ExecutionKind.COMMAND, what, execution_id, {"stdin": stdin})
+        plan = _Plan(ExecutionKind.COMMAND, what, execution_id, stdin)
         return await self._start(resident, plan, command)
 
     async def open_terminal(
@@ -142,8 +139,8 @@ class Executions:
         found = await resident.hosted.find_kernel(kernel)
         what = {"code": code[:_SHOWN_CHARACTERS], "kernel": found.id, "timeout": timeout}
         is_long = len(code) > _SHOWN_CHARACTERS
-        files = {"code": code.encode("utf-8", "surrogatepass") if is_long else None}
-        plan = _Plan(ExecutionKind.CELL, what, execution_id, files)
+        given = code.encode("utf-8", "surrogatepass") if is_long else None
+        plan = _Plan(ExecutionKind.CELL, what, execution_id, given)
         execution = self._open(resident, CellExecution, plan)
         execution.kernel, execution.code = found, code
         self._begin(resident, execution, code)
@@ -152,42 +149,45 @@ class Executions:
 
     async def _start(self, resident: Resident, plan: _Plan, command: Command) -> Execution:
         execution = self._open(resident, ProcessExecution, plan)
+        input_fd = None
         try:
-            input_fd = self._keep_stdin(resident, execution)
+            if plan.given is not None:
+                input_fd = self._keep_stdin(resident, execution)
             execution.relays = self._make_relays(resident, execution, command)
             execution.process = await resident.hosted.start(command, ProcessId(execution.id))
         except BaseException as error:
-            del self._running[execution.id]
-            self._tasks.start_soon(_end_unstarted, execution, error)
+            if input_fd is not None:
+                os.close(input_fd)
+            self._tasks.start_soon(self._end_unstarted, execution, error)
             raise
         if input_fd is not None:
-            execution.feed = StdinFeed(execution.process, input_fd)
+            execution.feed = feed_stdin(execution, input_fd)
         self._begin(resident, execution, " ".join(command.argv))
         self._tasks.start_soon(self._see_through, resident, execution)
         return execution
 
     def _open(self, resident: Resident, kind: type[Kind], plan: _Plan) -> Kind:
         """Write down that an execution is about to begin."""
+        execution_id = plan.execution_id or new_execution_id()
+        log = self._books.create(
+            resident.owner, execution_id, given=plan.given or b"", limit_bytes=self._log_bytes
+        )
+        book, section = place_of(log)
         record = ExecutionRecord(
-            id=plan.execution_id or new_execution_id(),
+            id=execution_id,
             sandbox=resident.id,
             owner=resident.owner,
             kind=plan.kind.value,
             state=ExecutionState.RUNNING.value,
             started_at=time.time(),
             what=plan.what,
+            book=book,
+            section=section,
         )
-        log = ExecutionLog.create(self._place(record.id), limit_bytes=self._log_bytes)
         try:
-            for name, data in plan.files.items():
-                if data is not None:
-                    (self._place(record.id) / name).write_bytes(data)
             self._records.remember(record)
-        except BaseException as error:
+        except BaseException:
             log.close()
-            shutil.rmtree(self._place(record.id), ignore_errors=True)
-            if isinstance(error, OSError):
-                raise write_error(error) from error
             raise
         execution = kind(record, log, self._records, self._hooks)
         self._running[execution.id] = execution
@@ -214,18 +214,18 @@ class Executions:
         finally:
             self._running.pop(execution.id, None)
 
-    def _place(self, execution_id: ExecutionId) -> Path:
-        return self._folder / execution_id
+    async def _end_unstarted(self, execution: Execution, error: BaseException) -> None:
+        message = error.message if isinstance(error, AtollError) else type(error).__name__
+        outcome = {"reason": "not_started", "message": message}
+        await execution.finish(outcome, ExecutionState.ENDED)
+        self._running.pop(execution.id, None)
 
     # --- what a next node needs ------------------------------------------------------------------------------
 
-    def _keep_stdin(self, resident: Resident, execution: Execution) -> int | None:
+    def _keep_stdin(self, resident: Resident, execution: Execution) -> int:
         """Return the open file that a process gets to read; its position tells how much of it was sent."""
-        try:
-            fd = os.open(self._place(execution.id) / "stdin", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        resident.hosted.keep(f"stdin/{execution.id}", [fd])
+        fd = execution.log.open_given()
+        resident.hosted.keep(stdin_slot(execution.id), [fd])
         return fd
 
     def _make_relays(self, resident: Resident, execution: Execution, command: Command) -> Relays:
@@ -243,20 +243,14 @@ class Executions:
         self._running[execution.id] = execution
         self._tasks.start_soon(self._see_through, resident, execution)
 
-    def open_log(self, execution_id: ExecutionId) -> ExecutionLog:
-        """Return the log that another node left; an empty one if it came no further."""
+    def resume_log(self, record: ExecutionRecord) -> tuple[ExecutionRecord, ExecutionLog]:
+        """Return the log that another node left, and the record that names it; an empty one if it is gone."""
         try:
-            return ExecutionLog.open(self._place(execution_id))
+            return record, self._books.resume(LogPlace(record.book, record.section), record.id)
         except NotFound:
-            return ExecutionLog.create(self._place(execution_id), limit_bytes=self._log_bytes)
-
-    def read_code(self, record: ExecutionRecord) -> str:
-        """Return the code of a cell."""
-        try:
-            data = (self._place(record.id) / "code").read_bytes()
-        except FileNotFoundError:
-            return str(record.what["code"])
-        return data.decode("utf-8", "surrogatepass")
+            log = self._books.create(record.owner, record.id, limit_bytes=self._log_bytes)
+            book, section = place_of(log)
+            return replace(record, book=book, section=section), log
 
     # --- finding ---------------------------------------------------------------------------------------------
 
@@ -293,7 +287,8 @@ class Executions:
         self, execution_id: ExecutionId, start: int = 0
     ) -> AsyncGenerator[ExecutionEvent, None]:
         """Yield all events from number `start` on as they come, up to the end; raises `NotFound`."""
-        async with aclosing(self._find_log(execution_id).follow(start)) as events:
+        log = await self._find_log(execution_id)
+        async with aclosing(log.follow(start)) as events:
             async for event in events:
                 yield event
 
@@ -301,21 +296,27 @@ class Executions:
         self, execution_id: ExecutionId, start: int = 0, most: int = 1000
     ) -> Sequence[ExecutionEvent]:
         """Return events that are there, from number `start` on; raises `NotFound`."""
-        log = self._find_log(execution_id)
+        log = await self._find_log(execution_id)
         found: list[ExecutionEvent] = []
         while len(found) < most and (events := log.read(start + len(found))):
             found += events[: most - len(found)]
             await anyio.lowlevel.checkpoint()
         return found
 
-    def _find_log(self, execution_id: ExecutionId) -> ExecutionLog:
-        running = self._running.get(execution_id)
-        return running.log if running else ExecutionLog.open(self._place(execution_id))
+    async def _find_log(self, execution_id: ExecutionId) -> ExecutionLog:
+        if (running := self._running.get(execution_id)) is not None:
+            return running.log
+        record = await self._records.find_execution(execution_id)
+        if record is None:
+            raise _missing(execution_id, "execution")
+        return self._books.open(LogPlace(record.book, record.section), execution_id)
 
 
-async def _end_unstarted(execution: Execution, error: BaseException) -> None:
-    message = error.message if isinstance(error, AtollError) else type(error).__name__
-    await execution.finish({"reason": "not_started", "message": message}, ExecutionState.ENDED)
+def feed_stdin(execution: ProcessExecution, fd: int) -> StdinFeed:
+    """Return what gives a process the rest of its standard input, of which `fd` knows how much was sent."""
+    assert execution.process is not None
+    begin, length = execution.log.given_range
+    return StdinFeed(execution.process, fd, begin + length)
 
 
 def _describe_command(

@@ -212,8 +212,6 @@ class HostedSandbox:
         await self._sandbox.destroy()
         for kernel in self._kernels.values():
             kernel.forget_spool()
-        if self._spools is not None:
-            self._spools.remove()
 
     def destroy_here(self) -> bool:
         """End it in this thread, if that can be; else return False."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
@@ -17,6 +16,7 @@ from atoll.node.drivers import AtHome, drive_here
 from atoll.node.hosted import HostedSandbox
 from atoll.node.kernel_spool import SpooledRequest, Spools, relay_name
 from atoll.node.kernels import Kernel
+from atoll.node.spool_folders import SpoolFolders
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Hosting:
     engine: Engine
     tasks: TaskGroup
     # Where kernels are spooled, so that another node can take them over; None: they end with this one.
-    spools: Path | None = None
+    spools: SpoolFolders | None = None
 
     async def open(self, spec: SandboxSpec) -> HostedSandbox:
         """Make a sandbox, with its kernel if one will be asked for."""
@@ -82,7 +82,8 @@ class Hosting:
         return HostedSandbox(spec, sandbox, self.tasks, self._spools_of(sandbox))
 
     def _spools_of(self, sandbox: Sandbox) -> Spools | None:
-        return None if self.spools is None else Spools(self.spools / sandbox.id, sandbox.keep)
+        folders = self.spools
+        return None if folders is None else Spools(folders, sandbox.id, sandbox.keep)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from atoll.errors import AtollError
-from atoll.model.ids import ExecutionId
+from atoll.node.log_books import LogBooks
 from atoll.node.records import Records
 
 _log = logging.getLogger(__name__)
@@ -38,14 +38,14 @@ class Housekeeping:
         self,
         rules: HousekeepingRules,
         records: Records,
-        executions: Path,
+        books: LogBooks,
         kernels: Path,
         is_hosted: Callable[[str], bool],
     ) -> None:
         self._is_hosted = is_hosted  # whether there is a living sandbox of an engine's id
         self._rules = rules
         self._records = records
-        self._executions = executions
+        self._books = books
         self._kernels = kernels
 
     async def run(self) -> None:
@@ -61,19 +61,22 @@ class Housekeeping:
     async def tidy(self) -> None:
         """Forget old history, and remove folders that belong to nothing."""
         before = time.time() - self._rules.history_seconds
-        forgotten = await self._records.prune(before=before, keep=self._rules.history_count)
-        for execution_id in forgotten:
-            await _remove(self._executions / execution_id)
-        await self._remove_orphans(self._executions, self._has_execution)
-        await self._remove_orphans(self._kernels, self._has_sandbox)
+        await self._records.prune(before=before, keep=self._rules.history_count)
+        named = await self._records.books()
+        await self._remove_orphans(
+            self._books.folder, lambda name: name in named or self._books.holds(name)
+        )
+        await self._remove_orphans(self._kernels, self._has_kernel)
 
-    async def _remove_orphans(
-        self, folder: Path, is_known: Callable[[str], Awaitable[bool]]
-    ) -> None:
+    async def _remove_orphans(self, folder: Path, is_known: Callable[[str], bool]) -> None:
         for path in await anyio.to_thread.run_sync(lambda: list(self._old(folder))):
-            if not await is_known(path.name):
+            if not is_known(path.name):
                 _log.info("housekeeping.orphan", extra={"folder": f"{folder.name}/{path.name}"})
                 await _remove(path)
+
+    def _has_kernel(self, name: str) -> bool:
+        sandbox, _, process = name.partition(".")
+        return not process or self._is_hosted(sandbox)
 
     def _old(self, folder: Path) -> Iterator[Path]:
         if not folder.exists():
@@ -85,12 +88,6 @@ class Housekeeping:
                     yield path
             except FileNotFoundError:
                 pass  # its owner was quicker
-
-    async def _has_execution(self, name: str) -> bool:
-        return await self._records.find_execution(ExecutionId(name)) is not None
-
-    async def _has_sandbox(self, name: str) -> bool:
-        return self._is_hosted(name)
 
 
 async def _remove(path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -236,10 +237,15 @@ class KeptRecords:
         with _soon():
             return await self._store.find(kind, key)
 
-    async def prune(self, *, before: float, keep: int) -> Sequence[ExecutionId]:
+    async def prune(self, *, before: float, keep: int) -> None:
         with _soon(_PRUNE_SECONDS):
             await self._settle()
-            return await self._store.prune(self._node, before, keep)
+            await self._store.prune(self._node, before, keep)
+
+    async def books(self) -> AbstractSet[str]:
+        with _soon(_PRUNE_SECONDS):
+            await self._settle()
+            return await self._store.books()
 
     # --- settling --------------------------------------------------------------------------------------------
 

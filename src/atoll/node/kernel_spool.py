@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +20,10 @@ from zlib import crc32
 
 from atoll.engines.contract import KernelProcess
 from atoll.errors import NotFound, Unavailable
-from atoll.model.ids import KernelId, ProcessId
+from atoll.model.ids import KernelId, ProcessId, SandboxId
 from atoll.model.process import Output, Stream
 from atoll.node.spool import Spool, write_error
+from atoll.node.spool_folders import SpoolFolders
 
 _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 _READ_BYTES = 1 << 18
@@ -102,7 +102,14 @@ class KernelLabel:
 class KernelSpool:
     """The files of one kernel, and what is known of its request."""
 
-    def __init__(self, process: KernelProcess, folder: Path, relay: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        process: KernelProcess,
+        folders: SpoolFolders,
+        folder: Path,
+        relay: tuple[int, int],
+    ) -> None:
+        self._folders = folders
         self._folder = folder
         self._relay = relay
         self._started = time.monotonic()
@@ -171,38 +178,41 @@ class KernelSpool:
     def remove(self) -> None:
         """Remove the files of a kernel that is no more; safe to call twice."""
         self.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folders.give_back(self._folder)
 
 
 class Spools:
-    """The spools of one sandbox's kernels, each in a folder named by its process."""
+    """The spools of one sandbox's kernels, each in a folder named by sandbox and process."""
 
-    def __init__(self, folder: Path, keep: Callable[[str, Sequence[int]], None]) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folders: SpoolFolders,
+        sandbox_id: SandboxId,
+        keep: Callable[[str, Sequence[int]], None],
+    ) -> None:
+        self._folders = folders
+        self._sandbox = sandbox_id
         self._keep = keep  # holds descriptors for a next node
 
     def open(self, process: KernelProcess) -> KernelSpool:
         """Return the spool of a new kernel."""
-        folder = self._folder / process.id
-        folder.mkdir(mode=0o700, parents=True)
+        folder = self._folders.take(self._name(process.id))
         relay = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._keep(relay_name(process.id), relay)
-        return KernelSpool(process, folder, relay)
+        return KernelSpool(process, self._folders, folder, relay)
 
     def found(self) -> Sequence[ProcessId]:
         """Return the kernels that another node left, the oldest first."""
-        if not self._folder.exists():
-            return []
-        folders = sorted(self._folder.iterdir(), key=lambda each: each.stat().st_ctime_ns)
-        return [ProcessId(folder.name) for folder in folders]
+        folders = self._folders.find(self._name(""))
+        return [ProcessId(folder.name.partition(".")[2]) for folder in folders]
 
     def adopt(
         self, process: KernelProcess, relay: tuple[int, int]
     ) -> tuple[KernelSpool, SpooledRequest]:
         """Return the spool of a kernel that another node left, and its last request; raises `NotFound`."""
-        folder = self._folder / process.id
+        folder = self._folders.place(self._name(process.id))
         request = read_request(folder)
-        spool = KernelSpool(process, folder, relay)
+        spool = KernelSpool(process, self._folders, folder, relay)
         if request.phase is Phase.PREPARING:
             # Nothing was asked, and of what was asked before all is known.
             spool.forget()
@@ -212,15 +222,18 @@ class Spools:
     def read_label(self, process_id: ProcessId) -> KernelLabel:
         """Return which kernel another node left in a folder; raises `NotFound`."""
         try:
-            kernel, is_main = json.loads((self._folder / process_id / "label").read_text())
+            label = self._folders.place(self._name(process_id)) / "label"
+            kernel, is_main = json.loads(label.read_text())
         except (FileNotFoundError, ValueError) as error:
             raise NotFound(f"kernel {process_id} was not ready yet") from error
         return KernelLabel(KernelId(kernel), bool(is_main))
 
-    def remove(self, process_id: ProcessId | None = None) -> None:
-        """Remove the files of a kernel, or of all, that are no more."""
-        folder = self._folder if process_id is None else self._folder / process_id
-        shutil.rmtree(folder, ignore_errors=True)
+    def remove(self, process_id: ProcessId) -> None:
+        """Remove the files of a kernel that is no more."""
+        self._folders.give_back(self._folders.place(self._name(process_id)))
+
+    def _name(self, process_id: str) -> str:
+        return f"{self._sandbox}.{process_id}"
 
 
 def relay_name(process_id: ProcessId) -> str:

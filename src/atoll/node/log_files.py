@@ -1,8 +1,9 @@
-"""The files of one execution's log, each opened when it is first needed."""
+"""The files of one book of logs, each opened when it is first needed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,7 +19,7 @@ class LogFiles:
     """Descriptors of a folder's files; closing them is harmless, they open again when needed."""
 
     def __init__(self, folder: Path, *, writable: bool) -> None:
-        self._folder = os.fspath(folder)
+        self.folder = folder
         self._flags = _WRITING if writable else _READING
         self._descriptors: dict[str, int] = {}
 
@@ -57,9 +58,13 @@ class LogFiles:
     def size(self, name: str) -> int:
         """Return how many bytes a file holds; none if it is missing."""
         try:
-            return os.stat(f"{self._folder}/{name}").st_size
+            return os.stat(f"{self.folder}/{name}").st_size
         except FileNotFoundError:
             return 0
+
+    def total_bytes(self, names: Sequence[str]) -> int:
+        """Return how many bytes these files hold together."""
+        return sum(self.size(name) for name in names)
 
     def cut(self, name: str, length: int) -> None:
         """Leave the first `length` bytes of a file."""
@@ -73,10 +78,10 @@ class LogFiles:
 
     def _open(self, name: str) -> int:
         try:
-            return os.open(f"{self._folder}/{name}", self._flags, 0o600)
+            return os.open(f"{self.folder}/{name}", self._flags, 0o600)
         except FileNotFoundError as error:
             raise NotFound(
-                f"the execution's log in {self._folder} is gone; its output cannot be read again"
+                f"the execution's log in {self.folder} is gone; its output cannot be read again"
             ) from error
         except OSError as error:
             raise write_error(error) from error

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from atoll.engines.contract import Engine, Feature
-from atoll.errors import AtollError, Conflict, NotFound, Unsupported
+from atoll.errors import AtollError, Conflict, NotFound, Unavailable, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.sandbox import (
     SandboxInfo,
@@ -40,10 +41,14 @@ from atoll.node.pool import Pool
 from atoll.node.quotas import QuotaRules, Quotas
 from atoll.node.records import Records, SandboxRecord
 from atoll.node.residents import Resident, describe, new_record
+from atoll.node.spool_folders import SpoolFolders
+from atoll.node.workspaces import WorkspaceHold, Workspaces
 
 # What the reason begins with of one that nobody was ever given.
 NOT_CREATED = "not created: "
 NEVER_MADE = "lost: its node ended while it was being made"
+# Under which name an engine keeps the lock on a sandbox's workspace for the next node.
+_WORKSPACE_LOCK = "workspace"
 
 _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
@@ -95,6 +100,7 @@ class Node:
         hooks: Sequence[Hook] = (),
         hook_failed: Callable[[], object] = lambda: None,
         spools: Path | None = None,
+        workspaces: Workspaces | None = None,
     ) -> None:
         """Hold the sandboxes of an engine, which stays the caller's.
 
@@ -102,7 +108,8 @@ class Node:
         """
         rules = rules or NodeRules()
         self._engine = engine
-        self._hosting = Hosting(engine, home.tasks, spools)
+        folders = None if spools is None else SpoolFolders(spools)
+        self._hosting = Hosting(engine, home.tasks, folders)
         self._records = records
         self._home = home
         self._rules = rules
@@ -116,6 +123,7 @@ class Node:
         self._lifetimes = Lifetimes(rules.lifetimes, self._mortals, self._end_mortal, home.wake)
         self._closed = False
         self.pool = Pool(self._hosting, home.wake)
+        self._workspaces = workspaces
 
     # --- creating --------------------------------------------------------------------------------------------
 
@@ -125,17 +133,21 @@ class Node:
         Raises:
             LimitExceeded: there are as many sandboxes as there may be.
             Unavailable: the machine has too little memory at present, or failed; trying again may help.
-            Conflict: the id or the name is taken.
+            Conflict: the id or the name is taken, or the workspace is in use.
             InvalidRequest, Unsupported: as `Engine.create`.
         """
-        record = self._intend(request)
+        hold = None
+        if request.workspace is not None:
+            hold = await anyio.to_thread.run_sync(self.workspaces.take, request)
+            request = _with_workspace(request, hold)
+        record = self._intend(request, hold)
         try:
             hosted = self.pool.take(request.spec) or await self._hosting.open(request.spec)
             await hosted.seed(request.manifest)
         except BaseException as error:
-            self._give_up(record, error)
+            self._give_up(record, error, hold)
             raise
-        return self._settle(record, hosted)
+        return self._settle(record, hosted, hold)
 
     def create_here(self, request: SandboxRequest) -> Resident:
         """Make a sandbox as `create` does, in this thread where the engine can."""
@@ -143,7 +155,11 @@ class Node:
             made = self._home.call(self.create, request)
             assert isinstance(made, Resident)
             return made
-        record = self._intend(request)
+        hold = None
+        if request.workspace is not None:
+            hold = self.workspaces.take(request)
+            request = _with_workspace(request, hold)
+        record = self._intend(request, hold)
         try:
             hosted = self.pool.take(request.spec) or self._hosting.open_here(
                 request.spec, self._home.call
@@ -151,16 +167,21 @@ class Node:
             if request.manifest:
                 self._home.call(hosted.seed, request.manifest)
         except BaseException as error:
-            self._give_up(record, error)
+            self._give_up(record, error, hold)
             raise
-        return self._settle(record, hosted)
+        return self._settle(record, hosted, hold)
 
-    def _intend(self, request: SandboxRequest) -> SandboxRecord:
-        """Take all that a new sandbox needs here, and write down that it is being made."""
-        if request.workspace is not None:
+    @property
+    def workspaces(self) -> Workspaces:
+        """The workspaces that outlive their sandboxes; raises `Unsupported` if this engine has none."""
+        if self._workspaces is None or Feature.PERSISTENT_WORKSPACES not in self._features:
             raise Unsupported(
-                "workspaces that outlive their sandbox are not there yet; leave it out"
+                f"engine {self._engine.name!r} keeps no workspaces; leave the workspace out, or use another engine"
             )
+        return self._workspaces
+
+    def _intend(self, request: SandboxRequest, hold: WorkspaceHold | None) -> SandboxRecord:
+        """Take all that a new sandbox needs here, and write down that it is being made."""
         lifetimes = self._rules.lifetimes
         record = new_record(
             request,
@@ -170,6 +191,8 @@ class Node:
             idle_seconds=lifetimes.idle(request.idle_seconds),
         )
         with ExitStack() as undo:
+            if hold is not None:
+                undo.callback(hold.undo)
             self._quotas.take(record.owner)
             undo.callback(self._quotas.give_back, record.owner)
             self._register(record)
@@ -178,11 +201,15 @@ class Node:
             undo.pop_all()
         return record
 
-    def _settle(self, record: SandboxRecord, hosted: HostedSandbox) -> Resident:
+    def _settle(
+        self, record: SandboxRecord, hosted: HostedSandbox, hold: WorkspaceHold | None
+    ) -> Resident:
         """Take in a sandbox that is ready."""
+        if hold is not None:
+            hosted.keep(_WORKSPACE_LOCK, [hold.lock])
         # One from the pool has another id for its engine, by which it would be taken over.
         spec = {**record.spec, "id": hosted.engine_id}
-        resident = Resident(replace(record, state=SandboxState.RUNNING, spec=spec), hosted)
+        resident = Resident(replace(record, state=SandboxState.RUNNING, spec=spec), hosted, hold)
         self._records.remember(resident.record)
         self._take_in(resident)
         self._hooks.tell(SandboxCreated(resident.info))
@@ -196,7 +223,11 @@ class Node:
         self._residents[resident.id] = resident
         self._lifetimes.changed(resident)
 
-    def _give_up(self, record: SandboxRecord, error: BaseException) -> None:
+    def _give_up(
+        self, record: SandboxRecord, error: BaseException, hold: WorkspaceHold | None
+    ) -> None:
+        if hold is not None:
+            hold.undo()
         reason = error.message if isinstance(error, AtollError) else type(error).__name__
         self._write_end(record, SandboxState.DESTROYED, f"{NOT_CREATED}{reason}")
 
@@ -317,6 +348,7 @@ class Node:
         """End a sandbox in this thread, if its engine can; else nothing happens and the answer is False."""
         if not resident.hosted.destroy_here():
             return False
+        resident.release_workspace()
         self._ended(resident, SandboxState.DESTROYED, "asked")
         return True
 
@@ -329,7 +361,7 @@ class Node:
         resident.attempts += 1
         try:
             with anyio.CancelScope(shield=True):
-                await resident.hosted.destroy()
+                await resident.bury()
         finally:
             resident.attempts -= 1
         self._ended(resident, SandboxState.DESTROYED, resident.ending)
@@ -382,6 +414,8 @@ class Node:
         for sandbox_id in left:
             with _reported("sandbox.not_discarded", sandbox=sandbox_id):
                 await self._engine.discard(sandbox_id)
+        if self._workspaces is not None:
+            await anyio.to_thread.run_sync(self._workspaces.clean)
         return adopted
 
     @property
@@ -394,6 +428,9 @@ class Node:
         with self._guard:
             self._closed = True
         await self._engine.leave()
+        for resident in self.living():
+            if resident.hold is not None:
+                resident.hold.leave()
 
     async def _adopt(self, record: SandboxRecord) -> Adoption | None:
         try:
@@ -402,12 +439,28 @@ class Node:
             self._write_loss(record, f"lost: {error.message}")
             return None
         taken.hosted.rename(record.id)
-        resident = Resident(replace(record, generation=record.generation + 1), taken.hosted)
+        try:
+            hold = self._take_workspace_over(record, taken.hosted)
+        except AtollError as error:
+            await taken.hosted.destroy()
+            self._write_loss(record, f"lost: {error.message}")
+            return None
+        resident = Resident(replace(record, generation=record.generation + 1), taken.hosted, hold)
         self._quotas.take_over(record.owner)
         self._register(record)
         self._records.remember(resident.record)
         self._take_in(resident)
         return Adoption(resident, taken.requests)
+
+    def _take_workspace_over(
+        self, record: SandboxRecord, hosted: HostedSandbox
+    ) -> WorkspaceHold | None:
+        if record.workspace is None:
+            return None
+        locks = hosted.kept(_WORKSPACE_LOCK)
+        if not locks:
+            raise Unavailable(f"the lock on its workspace {record.workspace!r} was not kept")
+        return self.workspaces.take_over(record.workspace, locks[0])
 
     def _write_loss(self, record: SandboxRecord, reason: str) -> None:
         _log.warning("sandbox.lost", extra={"sandbox": record.id, "reason": reason})
@@ -445,7 +498,7 @@ class Node:
         for resident in self.living():
             if resident.ending is None and resident.hosted.info.state is SandboxState.LOST:
                 _log.warning("sandbox.lost", extra={"sandbox": resident.id})
-                self._home.wake(self._home.tasks.start_soon, resident.hosted.destroy)
+                self._home.wake(self._home.tasks.start_soon, resident.bury)
                 self._ended(
                     resident, SandboxState.LOST, "its processes ended without being asked to"
                 )
@@ -457,6 +510,10 @@ class Node:
         assert isinstance(mortal, Resident)
         with _reported("sandbox.not_destroyed", sandbox=mortal.id):
             await self.end(mortal, reason)
+
+
+def _with_workspace(request: SandboxRequest, hold: WorkspaceHold) -> SandboxRequest:
+    return replace(request, spec=replace(request.spec, workspace=hold.kept))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -56,6 +57,9 @@ class ExecutionRecord:
     state: str
     started_at: float
     what: Mapping[str, Any] = field(default_factory=dict)
+    # Where its log is.
+    book: str = ""
+    section: int = 0
     ended_at: float | None = None
     outcome: Mapping[str, Any] | None = None
 
@@ -196,14 +200,15 @@ class Records(Protocol):
         """Return workspaces, the newest first. Raises `Unavailable`, and `InvalidRequest` for a bad cursor."""
         ...
 
-    async def prune(self, *, before: float, keep: int) -> Sequence[ExecutionId]:
+    async def prune(self, *, before: float, keep: int) -> None:
         """Forget this node's sandboxes that ended before an instant or are not among the last `keep` to end.
 
-        Keys that were made before that instant go, too.
-
-        Returns:
-            The executions that went with them, whose logs nobody can find any more.
+        Their executions go with them, and keys that were made before that instant. Raises `Unavailable`.
         """
+        ...
+
+    async def books(self) -> AbstractSet[str]:
+        """Return the books that hold logs of executions. Raises `Unavailable`."""
         ...
 
 
@@ -357,7 +362,7 @@ class MemoryRecords:
             known = list(self._workspaces.values())
         return _page((record for record in known if owner in (None, record.owner)), limit, after)
 
-    async def prune(self, *, before: float, keep: int) -> Sequence[ExecutionId]:
+    async def prune(self, *, before: float, keep: int) -> None:
         with self._guard:
             for each in [key for key, record in self._keys.items() if record.created_at < before]:
                 del self._keys[each]
@@ -367,7 +372,12 @@ class MemoryRecords:
                 for place, each in enumerate(dead)
                 if place >= keep or _end_of(each)[0] < before
             ]
-            return [execution for each in gone for execution in self._drop_sandbox(each.id)]
+            for record in gone:
+                self._drop_sandbox(record.id)
+
+    async def books(self) -> AbstractSet[str]:
+        with self._guard:
+            return {record.book for record in self._executions.values()}
 
     def _remember_sandbox(self, record: SandboxRecord) -> None:
         self._living.check_name(record)
@@ -387,12 +397,10 @@ class MemoryRecords:
         while len(self._ended) > self._keep_executions:
             self._drop_execution(next(iter(self._ended)))
 
-    def _drop_sandbox(self, sandbox_id: SandboxId) -> list[ExecutionId]:
+    def _drop_sandbox(self, sandbox_id: SandboxId) -> None:
         del self._dead[sandbox_id]
-        executions = sorted(self._by_sandbox.get(sandbox_id, ()))
-        for execution in executions:
+        for execution in list(self._by_sandbox.get(sandbox_id, ())):
             self._drop_execution(execution)
-        return executions
 
     def _drop_execution(self, execution_id: ExecutionId) -> None:
         record = self._executions.pop(execution_id)

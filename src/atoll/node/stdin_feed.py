@@ -18,15 +18,21 @@ _PIECE = 64 * 1024
 _AT_ONCE = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
 
 
-class StdinFeed:
-    """One process, and the open file that it gets to read."""
+def stdin_slot(execution_id: str) -> str:
+    """Return under which name the file is kept for a next node."""
+    return f"stdin/{execution_id}"
 
-    def __init__(self, process: Process, file_fd: int) -> None:
+
+class StdinFeed:
+    """One process, and the open file of which it gets to read all up to an end."""
+
+    def __init__(self, process: Process, file_fd: int, end: int) -> None:
         self._process = process
         self._file = file_fd
+        self._end = end
 
     async def run(self) -> None:
-        """Send the rest of the file, then let standard input end."""
+        """Send the rest, then let standard input end."""
         try:
             pipe = self._process.stdin_descriptor()
             while await self._send(pipe):
@@ -35,9 +41,16 @@ class StdinFeed:
         except (AtollError, KeyError):
             return  # It is gone, or does not read any more, which is its own affair (`head -1`).
 
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+
     async def _send(self, pipe: int) -> bool:
+        left = self._end - os.lseek(self._file, 0, os.SEEK_CUR)
+        if left <= 0:
+            return False
         try:
-            return os.splice(self._file, pipe, _PIECE, flags=_AT_ONCE) > 0
+            return os.splice(self._file, pipe, min(left, _PIECE), flags=_AT_ONCE) > 0
         except BlockingIOError:
             await anyio.wait_writable(pipe)
             return True

@@ -11,6 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -52,7 +53,6 @@ from sqlalchemy.exc import (
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from atoll.errors import AtollError, InternalError, InvalidRequest, Unavailable, Unsupported
-from atoll.model.ids import ExecutionId
 from atoll.node.records import (
     ExecutionRecord,
     Found,
@@ -239,16 +239,21 @@ class Store:
         return make_page(found, limit)
 
     @_uncancelled
-    async def prune(self, node: str, before: float, keep: int) -> Sequence[ExecutionId]:
-        """Drop a node's old sandboxes with their executions, and old keys; return those executions."""
+    async def prune(self, node: str, before: float, keep: int) -> None:
+        """Drop a node's old sandboxes with their executions, and old keys."""
         async with self._transaction() as connection:
             await connection.execute(
                 delete(IDEMPOTENCY_KEYS).where(IDEMPOTENCY_KEYS.c.created_at < before)
             )
             gone = await _choose_gone(connection, node, before, keep)
-            executions = await _drop_executions(connection, gone)
+            await _drop_executions(connection, gone)
             await _delete(connection, SANDBOXES, gone)
-        return executions
+
+    @_uncancelled
+    async def books(self) -> AbstractSet[str]:
+        """Return the books that any execution names."""
+        async with self._connection() as connection:
+            return set(await connection.scalars(select(EXECUTIONS.c.book).distinct()))
 
     async def _upsert(
         self, connection: AsyncConnection, table: Table, records: Sequence[Record]
@@ -399,14 +404,10 @@ async def _choose_gone(
     return [(row.id,) for row in await connection.execute(statement)]
 
 
-async def _drop_executions(
-    connection: AsyncConnection, sandboxes: Iterable[Key]
-) -> list[ExecutionId]:
-    dropped: list[ExecutionId] = []
+async def _drop_executions(connection: AsyncConnection, sandboxes: Iterable[Key]) -> None:
     for chunk in _chunks(sandboxes):
-        statement = delete(EXECUTIONS).where(EXECUTIONS.c.sandbox.in_([key[0] for key in chunk]))
-        dropped += (await connection.scalars(statement.returning(EXECUTIONS.c.id))).all()
-    return dropped
+        ours = EXECUTIONS.c.sandbox.in_([key[0] for key in chunk])
+        await connection.execute(delete(EXECUTIONS).where(ours))
 
 
 def _newest(

@@ -115,6 +115,8 @@ EXECUTIONS = Table(
     Column("owner", PlainText, nullable=False),
     Column("kind", PlainText, nullable=False),
     Column("what", Json, nullable=False),
+    Column("book", PlainText, nullable=False),
+    Column("section", BigInteger, nullable=False),
     Column("state", PlainText, nullable=False),
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
@@ -122,6 +124,7 @@ EXECUTIONS = Table(
     Index("executions_newest", "started_at", "id"),
     Index("executions_of_sandbox", "sandbox", "started_at", "id"),
     Index("executions_of_owner", "owner", "started_at", "id"),
+    Index("executions_in_books", "book"),
 )
 
 IDEMPOTENCY_KEYS = Table(

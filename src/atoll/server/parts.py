@@ -28,10 +28,11 @@ from atoll.node.hooks import Hooks
 from atoll.node.housekeeping import Housekeeping
 from atoll.node.idempotency import Idempotency
 from atoll.node.kept_records import KeptRecords
+from atoll.node.log_books import LogBooks
 from atoll.node.node import Home, Node, NodeRules
 from atoll.node.records import Records
 from atoll.node.templates import Templates
-from atoll.server.counting import Counting
+from atoll.server.counting import Counting, count_reports
 from atoll.server.directory import hold_directory, read_node_id
 from atoll.server.programs import Programs
 from atoll.server.settings import Settings
@@ -124,20 +125,26 @@ Here = Annotated[Parts, Depends(_parts_of)]
 async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     """Put a node together from its settings, go on with what the last one left, and look after it all meanwhile."""
     async with AsyncExitStack() as stack:
+        counters = Counters()
+        stack.enter_context(count_reports(counters))
         stack.enter_context(hold_directory(settings.data))
         records = await _open_records(settings, stack)
         tasks = await stack.enter_async_context(_own_tasks())
         tasks.start_soon(records.settle_forever)
-        counters = Counters()
         hook = Counting(counters).tell
         home = Home(tasks, asyncio.get_running_loop().call_soon_threadsafe, anyio.from_thread.run)
         node = await _open_node(settings, records, home, counters, stack)
         hooks = Hooks([hook], tasks, home.wake, counters.hooks_failed.add)
-        executions = await _open_executions(settings, records, hooks, tasks, node)
+        books = LogBooks(settings.data / "executions")
+        stack.callback(books.close)
+        log_bytes = settings.execution.log_bytes
+        executions = Executions(books, records, hooks, tasks, log_bytes=log_bytes)
+        adoption = ExecutionAdoption(executions, records, hooks, tasks)
+        await adoption.adopt(await node.adopt())
         programs = Programs(node, executions, tasks)
         programs.watch_adopted()
         tasks.start_soon(node.run)
-        tasks.start_soon(_keep_house(settings, records, node).run)
+        tasks.start_soon(_keep_house(settings, records, books, node).run)
         idempotency = Idempotency(records)
         yield Parts(settings, node, executions, programs, records, idempotency, counters, Traffic())
 
@@ -185,19 +192,9 @@ async def _end(node: Node, engine: Engine, settings: Settings) -> None:
         await engine.close()
 
 
-async def _open_executions(
-    settings: Settings, records: Records, hooks: Hooks, tasks: TaskGroup, node: Node
-) -> Executions:
-    folder, log_bytes = settings.data / "executions", settings.execution.log_bytes
-    executions = Executions(folder, records, hooks, tasks, log_bytes=log_bytes)
-    adoption = ExecutionAdoption(executions, records, hooks, tasks)
-    await adoption.adopt(await node.adopt())
-    return executions
-
-
-def _keep_house(settings: Settings, records: Records, node: Node) -> Housekeeping:
-    rules, data = settings.node.housekeeping(), settings.data
-    return Housekeeping(rules, records, data / "executions", data / "kernels", node.is_hosted)
+def _keep_house(settings: Settings, records: Records, books: LogBooks, node: Node) -> Housekeeping:
+    rules = settings.node.housekeeping()
+    return Housekeeping(rules, records, books, settings.data / "kernels", node.is_hosted)
 
 
 @asynccontextmanager

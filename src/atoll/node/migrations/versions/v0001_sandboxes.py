@@ -69,6 +69,8 @@ def _make_executions() -> None:
         sql.Column("owner", sql.Text, nullable=False),
         sql.Column("kind", sql.Text, nullable=False),
         sql.Column("what", sql.Text, nullable=False),
+        sql.Column("book", sql.Text, nullable=False),
+        sql.Column("section", sql.BigInteger, nullable=False),
         sql.Column("state", sql.Text, nullable=False),
         sql.Column("started_at", sql.Double, nullable=False),
         sql.Column("ended_at", sql.Double),
@@ -77,6 +79,7 @@ def _make_executions() -> None:
     op.create_index("executions_newest", "executions", ["started_at", "id"])
     op.create_index("executions_of_sandbox", "executions", ["sandbox", "started_at", "id"])
     op.create_index("executions_of_owner", "executions", ["owner", "started_at", "id"])
+    op.create_index("executions_in_books", "executions", ["book"])
 
 
 def _make_keys() -> None:

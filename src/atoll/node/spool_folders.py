@@ -1,0 +1,66 @@
+"""The folders that kernels' words go into, each used by one kernel after another: to make files anew costs every sandbox a millisecond."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+FILES = ("channel", "stdout", "stderr", "state", "label")
+
+_SPARE = "spare-"
+_MOST_SPARE = 32
+
+
+class SpoolFolders:
+    """All such folders of a node, in one directory; those in use are named by whoever uses them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._spare = [each for each in os.listdir(folder) if each.startswith(_SPARE)]
+
+    def find(self, beginning: str) -> Sequence[Path]:
+        """Return the folders in use whose name begins so, the oldest first."""
+        found = [
+            self._folder / name for name in os.listdir(self._folder) if name.startswith(beginning)
+        ]
+        return sorted(found, key=lambda each: each.stat().st_ctime_ns)
+
+    def place(self, name: str) -> Path:
+        """Return where the folder of that name is."""
+        return self._folder / name
+
+    def take(self, name: str) -> Path:
+        """Return a folder of that name, whose files are empty."""
+        folder = self._folder / name
+        while self._spare:
+            try:
+                os.rename(self._folder / self._spare.pop(), folder)
+            except FileNotFoundError:
+                continue  # somebody tidied up by hand
+            os.utime(folder)  # it is young again, which keeps housekeeping from it
+            return folder
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def give_back(self, folder: Path) -> None:
+        """Take a folder back that nobody needs any more; one that is gone is fine."""
+        if len(self._spare) >= _MOST_SPARE or not _empty(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        spare = f"{_SPARE}{secrets.token_hex(8)}"
+        os.rename(folder, self._folder / spare)
+        self._spare.append(spare)
+
+
+def _empty(folder: Path) -> bool:
+    """Empty all files, as what one kernel said must never be there for another; return whether that was done."""
+    try:
+        for name in FILES:
+            os.truncate(folder / name, 0)
+    except OSError:
+        return False
+    return True
