@@ -9,12 +9,13 @@ from benchmarks.cell import CELL
 from benchmarks.create import CREATE
 from benchmarks.create_counts import CREATE_COUNTS
 from benchmarks.density import DENSITY
+from benchmarks.egress import EGRESS
 from benchmarks.files import FILES
 from benchmarks.inside import INSIDE
 from benchmarks.node import NODE
 from benchmarks.pool import POOL
 from benchmarks.throughput import THROUGHPUT
 
-_ALL = (CREATE, CREATE_COUNTS, POOL, CELL, THROUGHPUT, DENSITY, INSIDE, FILES, NODE)
+_ALL = (CREATE, CREATE_COUNTS, POOL, CELL, THROUGHPUT, DENSITY, INSIDE, FILES, NODE, EGRESS)
 
 BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}

@@ -112,6 +112,12 @@ TARGETS: Mapping[str, Sequence[Target]] = {
         _slower("parts", "pytest"),
         _slower("parts", "git"),
     ),
+    "egress": (
+        Target("ms more than direct", ("atoll", "more_than_direct_ms"), most=1),
+        _times("tinyproxy", 1 / 1.5, "parts", "CONNECT and GET"),
+        Target("MB/s", ("parts", "bulk", "atoll", "mb_per_second"), least=500),
+        Target("ms to add a sandbox", ("atoll", "add_ms"), most=0.2),
+    ),
     "files": (
         _times("docker cp", 20, "parts", "1,000 small files"),
         _times("docker cp", 3, "parts", "200 MB"),

@@ -8,6 +8,9 @@ import hypothesis
 import pytest
 
 from tests.campaigns import SHARE, Campaign, chance
+from tests.cgroup_access import has_cgroups
+
+_NEEDING_CGROUPS = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,10 +34,25 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out_cgroups(config, items)
     if not config.option.long:
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="slow: runs with --long"))
+
+
+def leave_out_cgroups(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs cgroups, if this user may have none; other tests see what he is told instead."""
+    needing = [item for item in items if item.get_closest_marker("cgroups")]
+    if needing and not has_cgroups():
+        config.hook.pytest_deselected(items=needing)
+        items[:] = [item for item in items if item not in needing]
+        config.stash[_NEEDING_CGROUPS] = len(needing)
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    count = config.stash.get(_NEEDING_CGROUPS, 0)
+    return [f"left out: {count} that need cgroups, of which this user has none"] if count else []
 
 
 @pytest.fixture(scope="session")

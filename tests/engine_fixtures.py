@@ -30,18 +30,26 @@ def make_named_engine(name: str, *, mountable: Sequence[Path] = ()) -> Engine:
     return catalog.make_engine(name, data_dir=_DATA_DIR, mountable=mountable)
 
 
-@pytest.fixture(scope="session", params=["fake", *catalog.engine_names()])
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param("fake", marks=pytest.mark.any_user), *catalog.engine_names()],
+)
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     """Each engine in turn; one that this machine cannot run is skipped with the reason shown."""
     engine = make_named_engine(request.param)
     try:
-        missing = [check for check in await engine.check() if check.required and not check.ok]
-        if missing:
-            reasons = "; ".join(f"{check.name}: {check.found} ({check.fix})" for check in missing)
-            pytest.skip(f"engine {request.param} cannot run here: {reasons}")
+        await skip_unless_usable(engine)
         yield engine
     finally:
         await engine.close()
+
+
+async def skip_unless_usable(engine: Engine) -> None:
+    """Skip with the reason if this machine cannot run an engine."""
+    missing = [check for check in await engine.check() if check.required and not check.ok]
+    if missing:
+        reasons = "; ".join(f"{check.name}: {check.found} ({check.fix})" for check in missing)
+        pytest.skip(f"engine {engine.name} cannot run here: {reasons}")
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from atoll.engines.namespaces import cgroups, idmap
+from atoll.engines.namespaces import idmap
+from atoll.engines.namespaces.cgroups.layout import detect
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PLACES = ("/tmp", "/var/tmp", "/dev/shm")
@@ -57,6 +58,24 @@ def look(data_dir: Path, sandboxes: Sequence[str] = ()) -> HostState:
         cgroups=sum(len(cgroup_directories(each)) for each in sandboxes),
         files=list(_files(data_dir, sandboxes)),
     )
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What one process holds."""
+
+    descriptors: int
+    threads: int
+    memory_bytes: int
+
+    def __sub__(self, before: Footprint) -> Footprint:
+        return Footprint(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
+
+
+def footprint(pid: int) -> Footprint:
+    """Return what a process holds now."""
+    descriptors, threads = (len(os.listdir(f"/proc/{pid}/{name}")) for name in ("fd", "task"))
+    return Footprint(descriptors, threads, resident_bytes(pid))
 
 
 def stay_their_ancestor() -> None:
@@ -190,9 +209,9 @@ def available_bytes() -> int:
     return _kilobytes(Path("/proc/meminfo"), "MemAvailable") * 1024
 
 
-def resident_bytes() -> int:
-    """Return what memory this process has."""
-    return _kilobytes(Path("/proc/self/status"), "VmRSS") * 1024
+def resident_bytes(pid: int | str = "self") -> int:
+    """Return what memory a process has."""
+    return _kilobytes(Path(f"/proc/{pid}/status"), "VmRSS") * 1024
 
 
 def peak_bytes() -> int:
@@ -213,6 +232,14 @@ def _kilobytes(path: Path, name: str) -> int:
 # --- cgroups and files ------------------------------------------------------------------------
 
 
+def count_memory_cgroups() -> int:
+    """Return how many cgroups of memory the kernel has, also those that are removed but not yet forgotten."""
+    for line in Path("/proc/cgroups").read_text().splitlines():
+        if line.startswith("memory\t"):
+            return int(line.split()[2])
+    return 0
+
+
 def cgroup_directories(sandbox: str) -> list[Path]:
     """Return the directories of a sandbox in every hierarchy there is."""
     return [path for root in hierarchies() for path in root.glob(f"atoll-*/{sandbox}")]
@@ -220,7 +247,7 @@ def cgroup_directories(sandbox: str) -> list[Path]:
 
 def hierarchies() -> set[Path]:
     """Return where engines have their cgroups."""
-    layout = cgroups.detect()
+    layout = detect()
     roots = set(layout.v1.values())
     if layout.v2 is not None:
         roots |= {layout.v2, *layout.v2.parents}

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from tests.campaigns import Campaign, chance
+
+pytestmark = pytest.mark.any_user
 
 
 def test_a_campaign_does_a_twentieth_by_default() -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_user
+
 ROOT = Path(__file__).parent.parent
 LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
 
@@ -48,6 +50,8 @@ def test_the_tree_keeps_the_rules(copy: Path) -> None:
         ("atoll/engines/namespaces/planted.py", "atoll.engines.catalog"),
         ("atoll/engines/namespaces/planted.py", "atoll.node"),
         ("atoll/engines/wasm/__init__.py", "atoll.engines.namespaces"),
+        ("atoll/egress/planted.py", "atoll.engines.contract"),
+        ("atoll/egress/planted.py", "atoll.node"),
         ("atoll/node/planted.py", "atoll.engines.namespaces"),
         ("atoll/node/planted.py", "atoll.engines.catalog"),
         ("atoll/node/planted.py", "atoll.cli"),

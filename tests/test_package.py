@@ -13,6 +13,8 @@ import pytest
 import atoll
 from atoll.errors import AtollError
 
+pytestmark = pytest.mark.any_user
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
     path for folder in ("src", "tools", "tests") for path in (ROOT / folder).rglob("*.py")

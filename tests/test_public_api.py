@@ -9,6 +9,8 @@ import pytest
 
 import atoll
 
+pytestmark = pytest.mark.any_user
+
 
 @pytest.mark.parametrize("name", atoll.__all__)
 def test_every_public_name_is_there(name: str) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_user
+
 ROOT = Path(__file__).parent.parent
 REGISTRIES = ("pypi", "pythonhosted", "npmjs", "debian", "ubuntu", "docker", "crates")
 

@@ -101,6 +101,7 @@ DOCKER = SystemPackage("docker.io", file("/usr/bin/docker"))
 MMDEBSTRAP = SystemPackage("mmdebstrap", program("mmdebstrap"))
 PERF = SystemPackage("linux-perf", program("perf"))
 RUNSC = SystemPackage("runsc", program("runsc"))
+TINYPROXY = SystemPackage("tinyproxy", program("tinyproxy"))
 
 
 def ensure(packages: Sequence[SystemPackage], purpose: str) -> None:

@@ -1,11 +1,14 @@
-"""`./atoll test`: the checks, then the tests, then, for root, the tests again as an ordinary user."""
+"""`./atoll test`: the checks, then the tests; for root also as an ordinary user."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,13 +34,31 @@ def main(arguments: list[str]) -> int:
     failed = []
     if whole and not options.here and check.main([]) != 0:
         failed.append("check")
-    if run_pytest(for_pytest) != 0:
-        failed.append(f"tests as {'root' if os.geteuid() == 0 else 'this user'}")
-    if os.geteuid() == 0 and not options.here and ordinary_user.run_tests(for_pytest) != 0:
-        failed.append("tests as an ordinary user")
+    codes = run_tests(for_pytest, once=options.here or os.geteuid() != 0)
+    failed += [f"tests as {who}" for who, code in codes.items() if code != 0]
     if failed:
         print(f"atoll: failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def run_tests(arguments: list[str], *, once: bool) -> dict[str, int]:
+    """Run the tests, and unless `once` as an ordinary user, too; return the exit codes.
+
+    Either run waits more than it computes, so they go side by side. Whole campaigns fill the machine: one by one.
+    """
+    if once:
+        return {"this user": run_pytest(arguments)}
+    if "--long" in arguments:
+        return {
+            "root": run_pytest(arguments),
+            "an ordinary user": ordinary_user.run_tests(arguments, sys.stdout),
+        }
+    with ThreadPoolExecutor(1) as beside, tempfile.TemporaryFile("w+") as output:
+        ordinary = beside.submit(ordinary_user.run_tests, arguments, output)
+        codes = {"root": run_pytest(arguments), "an ordinary user": ordinary.result()}
+        output.seek(0)
+        shutil.copyfileobj(output, sys.stdout)
+        return codes
 
 
 def run_pytest(arguments: list[str]) -> int:

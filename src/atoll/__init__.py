@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atoll.client._async.sandbox import AsyncSandbox
+    from atoll.client._async.workspaces import AsyncWorkspaces
     from atoll.client._sync.sandbox import Sandbox
+    from atoll.client._sync.workspaces import Workspaces
     from atoll.errors import (
         AtollError,
         CommandFailed,
@@ -28,12 +30,13 @@ if TYPE_CHECKING:
     from atoll.model.kernel import Bundle, Cell, CellError, KernelInfo
     from atoll.model.limits import Limits
     from atoll.model.process import CommandResult, Output
-    from atoll.model.sandbox import SandboxInfo
+    from atoll.model.sandbox import SandboxInfo, WorkspaceInfo
 
     __version__: str
 
 __all__ = [
     "AsyncSandbox",
+    "AsyncWorkspaces",
     "AtollError",
     "Bundle",
     "Cell",
@@ -56,12 +59,15 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unsupported",
+    "WorkspaceInfo",
+    "Workspaces",
     "__version__",
 ]
 
 
 _PLACES = {
     "AsyncSandbox": "atoll.client._async.sandbox",
+    "AsyncWorkspaces": "atoll.client._async.workspaces",
     "Bundle": "atoll.model.kernel",
     "Cell": "atoll.model.kernel",
     "CellError": "atoll.model.kernel",
@@ -72,6 +78,8 @@ _PLACES = {
     "Output": "atoll.model.process",
     "Sandbox": "atoll.client._sync.sandbox",
     "SandboxInfo": "atoll.model.sandbox",
+    "WorkspaceInfo": "atoll.model.sandbox",
+    "Workspaces": "atoll.client._sync.workspaces",
 }
 
 

@@ -69,6 +69,7 @@ class Guest:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                start_new_session=True,
             )
         self.hello = self.receive()
         self.send({"type": "welcome", "version": 1, "env": {"GIVEN": "yes"}})
@@ -118,9 +119,10 @@ class Guest:
         return self._messages.pop(0)
 
     def close(self) -> None:
-        """End the kernel."""
+        """End the kernel, and programs that an interrupt kept it from ending: they would hold its output open."""
         self._channel.close()
-        self.process.kill()
+        if self.process.returncode is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
 
     @property

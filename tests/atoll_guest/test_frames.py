@@ -10,6 +10,8 @@ from hypothesis import strategies as some
 
 from atoll_guest.frames import MAX_FRAME_BYTES, FrameDecoder, FrameError, encode_frame
 
+pytestmark = pytest.mark.any_user
+
 
 @given(some.lists(some.binary(min_size=1, max_size=300), max_size=20), some.data())
 def test_frames_come_out_as_they_went_in_however_they_are_cut(

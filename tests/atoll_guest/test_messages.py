@@ -18,6 +18,8 @@ from atoll_guest.messages import (
     encode_message,
 )
 
+pytestmark = pytest.mark.any_user
+
 END = {"type": "end", "id": "a", "seq": 1, "status": "ok", "count": 1}
 
 

@@ -19,6 +19,8 @@ from benchmarks.peers.peer import Peer
 from benchmarks.peers.python_c import PythonC
 from benchmarks.places import Failed
 
+pytestmark = pytest.mark.any_user
+
 
 class FakePeer:
     """Notes its turns; fails from a given one on."""

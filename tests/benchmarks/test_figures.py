@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from benchmarks.figures import Figures, percentile, rounded, summed
 
+pytestmark = pytest.mark.any_user
+
 samples = st.lists(st.floats(min_value=1e-6, max_value=1e3), min_size=1, max_size=200)
 
 

@@ -20,6 +20,8 @@ from benchmarks.places import Failed
 from benchmarks.report import Report, table
 from benchmarks.targets import TARGETS, Target
 
+pytestmark = pytest.mark.any_user
+
 
 def outcome() -> Outcome:
     return Outcome(

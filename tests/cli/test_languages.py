@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from atoll.cli.languages import LANGUAGES, find_language, guess_language
 
+pytestmark = pytest.mark.any_user
+
 
 @pytest.mark.parametrize(
     ("name", "head", "language"),

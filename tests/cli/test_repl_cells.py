@@ -8,6 +8,8 @@ from hypothesis import strategies as some
 
 from atoll.cli.repl_cells import CellReader, CellSplitter
 
+pytestmark = pytest.mark.any_user
+
 
 def split(text: str) -> list[str]:
     splitter = CellSplitter()

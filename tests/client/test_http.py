@@ -20,6 +20,8 @@ from atoll.errors import (
     Unavailable,
 )
 
+pytestmark = pytest.mark.any_user
+
 ERROR = (
     '{"error": {"code": "%s", "message": "said so", "details": {"message": "x", "limit": 3},'
     ' "retryable": false}}'

@@ -16,7 +16,7 @@ from atoll.model.execution import EventType
 
 Answer = TypeVar("Answer")
 
-_COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.003; done"
+COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.003; done"
 _CELL = "import time\nx = globals().get('x', 0) + 1\nprint(x)\ntime.sleep({seconds})\nprint(-x)\nx"
 
 
@@ -29,8 +29,10 @@ class Findings:
     cells: int = 0
     files: int = 0
     sandboxes: int = 0
+    commands_lost: int = 0
     kernels_lost: int = 0
     kernels: int = 0
+    refusals: int = 0
 
 
 class Load:
@@ -38,7 +40,7 @@ class Load:
 
     def __init__(self, address: str, seed: int) -> None:
         self.findings = Findings()
-        self._address = address
+        self.address = address
         self._chance = random.Random(seed)
         self._over = anyio.Event()
 
@@ -50,9 +52,10 @@ class Load:
         """Make a call again and again until it is answered; a refusal for the moment is none."""
         while True:
             try:
-                async with HttpNode(self._address) as node:
+                async with HttpNode(self.address) as node:
                     return await call(node)
             except Unavailable:
+                self.findings.refusals += 1
                 await anyio.sleep(0.02)
 
     async def ask(self, method: str, path: str, **options: Any) -> Any:
@@ -73,15 +76,16 @@ class Load:
     async def count_lines(self) -> None:
         """Follow a command that counts: every number comes once, in order, whoever dies in between."""
         sandbox = await self.create("base")
-        execution = (await self._execute(sandbox, {"kind": "command", "command": _COUNT}))["id"]
+        execution = (await self.execute(sandbox, {"kind": "command", "command": COUNT}))["id"]
         seen, start = b"", 0
         while not self._over.is_set():
             try:
-                async with HttpNode(self._address) as node:
+                async with HttpNode(self.address) as node:
                     async for event in node.events(execution, start):
                         start = event.seq + 1
                         seen += event.data
                         if event.type is EventType.END:
+                            self.findings.commands_lost += 1
                             self._fault(f"the counting command ended: {event.value}")
                             return
                         if self._over.is_set():
@@ -101,8 +105,8 @@ class Load:
         while not self._over.is_set():
             seconds = self._chance.choice([0, 0, 0.02, 0.3])
             code = _CELL.format(seconds=seconds)
-            started = await self._execute(sandbox, {"kind": "cell", "code": code})
-            printed, outcome, result = await self._gather(started["id"])
+            started = await self.execute(sandbox, {"kind": "cell", "code": code})
+            printed, outcome, result = await self.gather(started["id"])
             expected += 1
             if outcome.get("status") != "ok":
                 self.findings.kernels_lost += 1
@@ -123,10 +127,10 @@ class Load:
         while not self._over.is_set():
             data = secrets.token_bytes(self._chance.randrange(1, 20_000))
             path = f"/sandboxes/{sandbox}/files/{len(written)}.bin"
-            await self._put(path, data)
+            await self.put(path, data)
             written.append(data)
             at = self._chance.randrange(len(written))
-            found = await self._get(f"/sandboxes/{sandbox}/files/{at}.bin")
+            found = await self.get(f"/sandboxes/{sandbox}/files/{at}.bin")
             if found != written[at]:
                 self._fault(f"file {at} has other content than was acknowledged")
             self.findings.files += 1
@@ -144,24 +148,27 @@ class Load:
                 self._fault("a sandbox lives that was destroyed")
             self.findings.sandboxes += 1
 
-    async def _put(self, path: str, data: bytes) -> None:
+    async def put(self, path: str, data: bytes) -> None:
+        """Write a file, until that was acknowledged."""
         await self.persist(lambda node: node.call("PUT", path, data=_once(data)))
 
-    async def _get(self, path: str) -> bytes:
+    async def get(self, path: str) -> bytes:
+        """Return what is in a file."""
         return await self.persist(lambda node: _read(node, path))
 
-    async def _execute(self, sandbox: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def execute(self, sandbox: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Start something in a sandbox, once however often it was asked for."""
         key = {"Idempotency-Key": secrets.token_hex(8)}
         path = f"/sandboxes/{sandbox}/executions"
         answer: dict[str, Any] = await self.ask("POST", path, body=body, headers=key)
         return answer
 
-    async def _gather(self, execution: str) -> tuple[bytes, dict[str, Any], str | None]:
+    async def gather(self, execution: str) -> tuple[bytes, dict[str, Any], str | None]:
         """Return what a cell printed, how it ended, and its value."""
         printed, result, start = b"", None, 0
         while True:
             try:
-                async with HttpNode(self._address) as node:
+                async with HttpNode(self.address) as node:
                     async for event in node.events(execution, start):
                         start = event.seq + 1
                         printed += event.data

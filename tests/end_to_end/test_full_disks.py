@@ -1,64 +1,44 @@
-"""A data directory that is full: clear refusals, nothing lost, and all goes on when there is room again."""
+"""A data directory without room or without inodes: clear refusals, nothing lost, and all goes on when there is room again."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from atoll.client.http import HttpNode
 from atoll.errors import AtollError, Unavailable
 from atoll.model.sizes import MIB
+from atoll.node.kept_records import KeptRecords
+from atoll.server.directory import read_node_id
 from tests.campaigns import Campaign
 from tests.node.disks import small_disk
 from tests.running_node import RunningNode, prepare_data, start_node
 
 pytestmark = pytest.mark.root_only
 
-
-@pytest.fixture
-async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningNode]:
-    folder = Path(tmp_path_factory.mktemp("disk"), "data")
-    with small_disk(folder, 192 * MIB):
-        prepare_data(folder)
-        node = start_node(folder, ATOLL_NODE__ON_EXIT="stop")
-        try:
-            yield node
-        finally:
-            node.stop()
+_CELL = {"kind": "cell", "wait": True}
 
 
-async def test_a_full_disk_is_refused_clearly_and_heals(
-    node: RunningNode, campaign: Campaign
-) -> None:
-    async with node.client() as client:
-        sandbox = await client.call("POST", "/sandboxes", body={"template": "python"})
-        path = f"/sandboxes/{sandbox['id']}/executions"
-        cell = {"kind": "cell", "wait": True}
-        assert (await client.call("POST", path, body={**cell, "code": "x = 41"}))[
-            "state"
-        ] == "ended"
-        for _ in range(campaign.count(40)):
-            counting = {"kind": "command", "command": "seq 1 200000"}
-            running = await client.call("POST", path, body=counting)
-            fill(node.data)
-            refused = await try_to_create(client)
-            assert refused is None or isinstance(refused, Unavailable)
-            if refused is not None:
-                assert refused.retryable
-            assert (await client.call("GET", f"/sandboxes/{sandbox['id']}"))["status"] == "running"
-            await anyio.sleep(campaign.random.uniform(0, 0.3))
-            make_room(node.data)
-            printed = b"".join([event.data async for event in client.events(running["id"])])
-            assert printed == b"".join(b"%d\n" % number for number in range(1, 200_001))
-        answer = await eventually_ended(client, path, {**cell, "code": "x + 1"})
-        assert "42" in str(answer["results"])
-        made = await client.call("POST", "/sandboxes", body={"template": "base"})
-        await client.call("DELETE", f"/sandboxes/{made['id']}")
+@dataclass(frozen=True)
+class Shortage:
+    """Something that a disk may run out of."""
+
+    fill: Callable[[Path], None]
+    free: Callable[[Path], None]
 
 
 def fill(folder: Path) -> None:
@@ -73,6 +53,137 @@ def fill(folder: Path) -> None:
 
 def make_room(folder: Path) -> None:
     os.unlink(folder / "filler")
+
+
+def fill_inodes(folder: Path) -> None:
+    """Leave no room for another file."""
+    fillers = folder / "fillers"
+    fillers.mkdir()
+    for number in range(1 << 20):
+        try:
+            (fillers / str(number)).touch()
+        except OSError:
+            return
+
+
+def free_inodes(folder: Path) -> None:
+    shutil.rmtree(folder / "fillers")
+
+
+SPACE = Shortage(fill, make_room)
+INODES = Shortage(fill_inodes, free_inodes)
+
+
+@pytest.fixture
+async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningNode]:
+    folder = Path(tmp_path_factory.mktemp("disk"), "data")
+    with small_disk(folder, 192 * MIB, inodes=12_000):
+        prepare_data(folder)
+        node = start_node(folder)
+        try:
+            yield node
+        finally:
+            node.stop()
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("shortage", [SPACE, INODES], ids=["space", "inodes"])
+async def test_a_full_disk_is_refused_clearly_and_heals(
+    node: RunningNode, campaign: Campaign, shortage: Shortage
+) -> None:
+    async with node.client() as client:
+        sandbox = await client.call("POST", "/sandboxes", body={"template": "python"})
+        path = f"/sandboxes/{sandbox['id']}/executions"
+        assert (await client.call("POST", path, body={**_CELL, "code": "x = 41"}))[
+            "state"
+        ] == "ended"
+        refused = 0
+        for _ in range(campaign.count(100)):
+            counting = {"kind": "command", "command": "seq 1 200000"}
+            running = await client.call("POST", path, body=counting)
+            shortage.fill(node.data)
+            refused += await count_refusals(client, sandbox["id"])
+            assert (await client.call("GET", f"/sandboxes/{sandbox['id']}"))["status"] == "running"
+            await anyio.sleep(campaign.random.uniform(0, 0.3))
+            shortage.free(node.data)
+            printed = b"".join([event.data async for event in client.events(running["id"])])
+            assert printed == b"".join(b"%d\n" % number for number in range(1, 200_001))
+        assert refused
+        answer = await eventually_ended(client, path, {**_CELL, "code": "x + 1"})
+        assert "42" in str(answer["results"])
+        made = await client.call("POST", "/sandboxes", body={"template": "base"})
+        await client.call("DELETE", f"/sandboxes/{made['id']}")
+        counted = (await client.ask("GET", "/metrics")).text
+    events = [each["event"] for each in node.events()]
+    assert "request.failed" not in events
+    assert "requests.refused" in events
+    assert 'atoll_reports_total{event="requests.refused"}' in counted
+    assert node.stop() == 0
+    await check_unharmed(node.data)
+
+
+async def test_a_full_disk_does_not_hold_up_the_end(node: RunningNode) -> None:
+    async with node.client() as client:
+        sandbox = await client.call("POST", "/sandboxes", body={"template": "base"})
+        path = f"/sandboxes/{sandbox['id']}"
+        body = {"kind": "command", "command": "until [ -e go ]; do sleep 0.1; done"}
+        # So many that what there is to say of their ends finds no room, wherever some may be left.
+        begun = [
+            (await client.call("POST", f"{path}/executions", body=body))["id"] for _ in range(60)
+        ]
+        fill(node.data)
+        await client.call("PUT", f"{path}/files/go", data=_once(b""))
+        # By then they have ended; not all of these ends can have been written down.
+        await anyio.sleep(2)
+        infos = [await client.call("GET", f"/executions/{each}") for each in begun]
+        assert "running" in {each["state"] for each in infos}
+    since = time.monotonic()
+    node.process.send_signal(signal.SIGTERM)
+    assert await anyio.to_thread.run_sync(node.process.wait, 60) == 0
+    print(f"ended within {time.monotonic() - since:.1f} s")
+    fill(node.data)
+    check_start_is_refused(node)
+    make_room(node.data)
+    node.process = (await anyio.to_thread.run_sync(start_node, node.data)).process
+    async with node.client() as client:
+        for execution in begun:
+            info = await client.call("GET", f"/executions/{execution}")
+            assert info["state"] in ("ended", "lost")
+            assert info["outcome"]["reason"] in ("exited", "lost")
+        (ended,) = await client.call("GET", "/sandboxes")
+        assert ended["status"] in ("destroyed", "lost")
+    assert node.stop() == 0
+    await check_unharmed(node.data)
+
+
+def check_start_is_refused(node: RunningNode) -> None:
+    """A node that could not keep what it promises says so, and does not begin."""
+    refused = subprocess.run(
+        [sys.executable, "-P", "-m", "atoll", "node"],
+        env=node.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert refused.returncode == 125, refused.stderr
+    assert "No space left" in refused.stderr or "full" in refused.stderr
+
+
+async def count_refusals(client: HttpNode, sandbox: str) -> int:
+    """Try all that writes to the disk; return how much of it was refused, in the right way."""
+    path = f"/sandboxes/{sandbox}"
+    run = {"kind": "command", "command": "true"}
+    refusals = [await try_to_create(client)]
+    for place, body in ((f"{path}/executions", run), (f"{path}/kernels", {})):
+        try:
+            await client.call("POST", place, body=body)
+        except AtollError as error:
+            refusals.append(error)
+    found = [each for each in refusals if each is not None]
+    for each in found:
+        assert isinstance(each, Unavailable), each
+        assert each.retryable
+    return len(found)
 
 
 async def try_to_create(client: HttpNode) -> AtollError | None:
@@ -92,3 +203,16 @@ async def eventually_ended(client: HttpNode, path: str, body: dict[str, Any]) ->
             if answer["outcome"].get("status") == "ok":
                 return answer
             await anyio.sleep(0.2)
+
+
+async def check_unharmed(data: Path) -> None:
+    """The database is whole, and the journal can be read."""
+    with closing(sqlite3.connect(data / "atoll.db")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    records = KeptRecords.at(data, read_node_id(data))
+    await records.open()
+    await records.close()
+
+
+async def _once(data: bytes) -> Any:
+    yield data

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from atoll.errors import InvalidRequest
 from atoll.model.durations import parse_duration
 
+pytestmark = pytest.mark.any_user
+
 
 @pytest.mark.parametrize(
     ("text", "seconds"),

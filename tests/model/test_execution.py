@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from atoll.errors import InvalidRequest
 from atoll.model.execution import EventType, ExecutionEvent, event_from_json, event_to_json
 
+pytestmark = pytest.mark.any_user
+
 seqs = st.integers(0, 2**53)
 times = st.floats(0, 1e9)
 outputs = st.sampled_from([kind for kind in EventType if kind.is_output])

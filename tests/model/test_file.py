@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from atoll.errors import InvalidRequest
 from atoll.model.file import MAX_NAME_BYTES, MAX_PATH_BYTES, WORKSPACE, parse_path
 
+pytestmark = pytest.mark.any_user
+
 ORDINARY = ["/", "//", ".", "..", "...", "a", "b c", "ä", "\\", "%2e", "~", "workspace", " "]
 ODD = ["\0", "\n", "/workspace", "/workspace/", "/workspacex", "\udcff", "\ud800"]
 PIECES = st.sampled_from([*ORDINARY, *ODD, "x" * 255, "y" * 256])

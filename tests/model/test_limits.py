@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from atoll.errors import InvalidRequest
 from atoll.model.limits import Limits, ResolvedLimits
 
+pytestmark = pytest.mark.any_user
+
 MIB = 1 << 20
 
 

@@ -17,6 +17,8 @@ from atoll.model.process import (
     describe_end,
 )
 
+pytestmark = pytest.mark.any_user
+
 
 def result(**changes: Any) -> CommandResult:
     facts = {

@@ -10,6 +10,8 @@ from atoll.errors import InvalidRequest
 from atoll.model.ids import new_process_id, new_sandbox_id, parse_sandbox_id
 from atoll.model.sandbox import SandboxSpec
 
+pytestmark = pytest.mark.any_user
+
 
 def test_ids_are_fresh_and_fit_a_name_in_dns() -> None:
     ids = {new_sandbox_id() for _ in range(1000)} | {new_process_id() for _ in range(1000)}

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from atoll.errors import InvalidRequest
 from atoll.model.sizes import format_size, parse_size
 
+pytestmark = pytest.mark.any_user
+
 
 @given(st.integers(0, 1 << 60))
 def test_plain_bytes_are_themselves(size: int) -> None:

@@ -1,4 +1,4 @@
-"""Disks that are soon full."""
+"""Disks that are soon full, or break."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 @contextmanager
-def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """Mount a file system of that size at a new folder; needs root."""
+def small_disk(folder: Path, size_bytes: int, inodes: int | None = None) -> Iterator[Path]:
+    """Mount a file system of that size at a new folder, with room for so many files; needs root."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)]
-    subprocess.run(mount, check=True)
+    options = f"size={size_bytes}" if inodes is None else f"size={size_bytes},nr_inodes={inodes}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
     try:
         yield folder
     finally:

@@ -52,24 +52,35 @@ class Postgres:
 
     def start(self) -> None:
         """Start the server and return once it answers."""
-        options = ["-h", "", "-k", str(self._folder), "-c", "fsync=off"]
-        program = self._programs / "postgres"
-        self._process = self._popen(program, "-D", self._folder / "data", *options)
         deadline = time.monotonic() + _PATIENCE_SECONDS
+        self._process = self._launch()
         while True:
             try:
                 psycopg.connect(self._address("postgres")).close()
                 return
             except psycopg.OperationalError:
-                is_late = self._process.poll() is not None or time.monotonic() > deadline
-                assert not is_late, (self._folder / "log").read_text()
+                assert time.monotonic() < deadline, (self._folder / "log").read_text()
+                if self._process.poll() is not None:
+                    # Of a server that was killed, its children may not all have ended yet.
+                    self._process = self._launch()
                 time.sleep(0.02)
 
+    def _launch(self) -> subprocess.Popen[bytes]:
+        options = ["-h", "", "-k", str(self._folder), "-c", "fsync=off"]
+        return self._popen(self._programs / "postgres", "-D", self._folder / "data", *options)
+
     def stop(self) -> None:
-        """End the server at once, as a crash does."""
+        """End the server at once, in its own way."""
+        self._end(signal.SIGQUIT)
+
+    def kill(self) -> None:
+        """Kill the server, which leaves everything as it is."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
             self.go_on()
-            self._process.send_signal(signal.SIGQUIT)
+            self._process.send_signal(number)
             self._process.wait()
             self._process = None
 

@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from atoll.node.counters import Counter, Counters, Gauge, Histogram
 
+pytestmark = pytest.mark.any_user
+
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 
 

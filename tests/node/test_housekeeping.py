@@ -13,6 +13,7 @@ import pytest
 
 from atoll.model.ids import new_execution_id, new_sandbox_id
 from atoll.model.sandbox import SandboxSpec, SandboxState
+from atoll.node.clock import Calendar
 from atoll.node.housekeeping import Housekeeping, HousekeepingRules
 from atoll.node.log_books import LogBooks
 from atoll.node.records import ExecutionRecord, MemoryRecords, SandboxRecord
@@ -25,10 +26,13 @@ class House:
         self.records = MemoryRecords()
         self.books, self.kernels = LogBooks(folder / "executions"), folder / "kernels"
         self.kernels.mkdir()
+        self.calendar = Calendar(folder / "clock")
         self.keeping = self.make_keeping(rules)
 
     def make_keeping(self, rules: HousekeepingRules) -> Housekeeping:
-        return Housekeeping(rules, self.records, self.books, self.kernels, self.is_hosted)
+        return Housekeeping(
+            rules, self.records, self.books, self.kernels, self.is_hosted, self.calendar
+        )
 
     def add_sandbox(self, ended_at: float | None = None) -> SandboxRecord:
         spec = SandboxSpec(id=new_sandbox_id())

@@ -10,6 +10,8 @@ from atoll.errors import Conflict, InvalidRequest, Unavailable
 from atoll.node.idempotency import Answer, Idempotency, KeyedRequest
 from atoll.node.records import MemoryRecords
 
+pytestmark = pytest.mark.any_user
+
 
 class Work:
     """Makes things under the ids that it is given, and knows which it made."""

@@ -21,6 +21,8 @@ from atoll.node.journal import Journal
 from tests.campaigns import Campaign
 from tests.node.disks import small_disk
 
+pytestmark = pytest.mark.any_user
+
 # Appends numbered entries for ever and reports each that is acknowledged.
 WRITER = """
 import os, sys

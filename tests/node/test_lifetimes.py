@@ -20,6 +20,8 @@ from atoll.node.lifetimes import (
     why_over,
 )
 
+pytestmark = pytest.mark.any_user
+
 
 @dataclass(eq=False)
 class Plain:
@@ -140,3 +142,33 @@ async def test_the_oldest_makes_room_as_soon_as_there_is_one_too_many() -> None:
     sandboxes.append(Plain(last_active=3.0))
     await lifetimes.sweep()
     assert ended == [oldest]
+
+
+async def test_after_a_stop_those_who_were_asked_for_meanwhile_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = clock.now()
+    used = Plain(idle_seconds=10.0, last_active=begun)
+    unused = Plain(idle_seconds=10.0, last_active=begun)
+    sandboxes = [used, unused]
+    done = anyio.Event()
+
+    async def end(mortal: Mortal, reason: str) -> None:
+        assert reason == "idle"
+        sandboxes.remove(mortal)  # type: ignore[arg-type]
+        done.set()
+
+    lifetimes = Lifetimes(LifetimeRules(), lambda: list(sandboxes), end, lambda call: call())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lifetimes.watch)
+        await anyio.sleep(0.05)
+        # The machine sleeps for a minute; what woke it up also brings a request.
+        monkeypatch.setattr(clock, "now", lambda: begun + 60)
+        lifetimes.changed(unused)
+        lifetimes._tell()
+        await anyio.sleep(0.05)
+        used.last_active = clock.now()
+        with anyio.fail_after(20):
+            await done.wait()
+        tasks.cancel_scope.cancel()
+    assert sandboxes == [used]

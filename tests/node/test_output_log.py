@@ -9,6 +9,8 @@ from atoll.model.process import Output
 from atoll.node.output_log import OutputLog, OutputReader
 from atoll.testing.conformance.running import soon
 
+pytestmark = pytest.mark.any_user
+
 
 def piece(text: str) -> Output:
     return Output("stdout", text.encode(), 0.0)

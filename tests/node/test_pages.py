@@ -10,6 +10,8 @@ from atoll.errors import InvalidRequest
 from atoll.model.file import TextPage
 from atoll.node.pages import Pager
 
+pytestmark = pytest.mark.any_user
+
 
 def page_of(
     data: bytes, start_line: int = 1, lines: int = 500, max_bytes: int = 65536, chunk: int = 7

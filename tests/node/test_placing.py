@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from atoll.model.kernel import Bundle, Event
 from atoll.model.process import Output
 from atoll.node.placing import Placing
 from atoll_guest.messages import mark
+
+pytestmark = pytest.mark.any_user
 
 ID = "0123456789abcdef" * 2
 

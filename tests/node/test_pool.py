@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 from atoll.errors import InvalidRequest
 from atoll.model.limits import Limits
 from atoll.model.sandbox import Mount, SandboxSpec, SandboxState
+from atoll.model.sizes import MIB
 from atoll.node.hosting import Hosting
 from atoll.node.pool import Pool, configuration
 from atoll.testing.fake import FakeEngine
@@ -103,3 +104,35 @@ async def test_it_can_be_emptied(kept: Kept) -> None:
 async def test_a_bad_count_is_refused(kept: Kept, count: object) -> None:
     with pytest.raises(InvalidRequest, match="0 to 1000"):
         await kept.pool.keep(SandboxSpec(), count)  # type: ignore[arg-type]
+
+
+async def test_it_gives_way_when_memory_is_short_and_comes_back_when_it_is_not(kept: Kept) -> None:
+    free = 1000 * MIB
+    pool = Pool(Hosting(kept.engine, kept.tasks), kept.pool._wake, lambda spare: free >= spare)
+    await pool.keep(SandboxSpec(), 3)
+    assert await pool.shed() == 0
+    ready = pool.ready()
+    free = 100 * MIB
+    assert await pool.shed() == 3
+    assert [each.info.state for each in ready] == [SandboxState.DESTROYED] * 3
+    await anyio.sleep(0.1)
+    assert pool.ready() == []
+    # As much as nobody is shed for any more is not enough to make them anew.
+    free = 200 * MIB
+    await anyio.sleep(1.2)
+    assert pool.ready() == []
+    free = 1000 * MIB
+    await eventually(lambda: len(pool.ready()) == 3)
+
+
+async def test_it_gives_up_no_more_than_is_needed(kept: Kept) -> None:
+    free = 100 * MIB
+
+    def has_room(spare: int) -> bool:
+        # What was given up is free again.
+        return free + 20 * MIB * (3 - len(pool.ready())) >= spare
+
+    pool = Pool(Hosting(kept.engine, kept.tasks), kept.pool._wake, has_room)
+    await pool.keep(SandboxSpec(), 3)
+    assert await pool.shed() == 2
+    assert len(pool.ready()) == 1

@@ -8,7 +8,10 @@ import pytest
 
 from atoll.errors import LimitExceeded, Unavailable
 from atoll.model.sizes import GIB, MIB
-from atoll.node.quotas import QuotaRules, Quotas, read_free_bytes
+from atoll.node.quotas import QuotaRules, Quotas, measure_free_bytes, read_free_bytes
+from atoll.testing.fake import FakeEngine
+
+pytestmark = pytest.mark.any_user
 
 
 def plenty() -> int:
@@ -68,3 +71,29 @@ def test_free_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
     meminfo.write_text("MemTotal: 2000 kB\nMemAvailable:    1000 kB\n")
     assert read_free_bytes(meminfo) == 1000 * 1024
     assert read_free_bytes() > 0
+
+
+def test_there_is_room_only_beyond_the_reserve_and_what_is_to_be_spared() -> None:
+    quotas = Quotas(QuotaRules(reserve_bytes=256 * MIB), lambda: 400 * MIB)
+    assert quotas.has_room()
+    assert quotas.has_room(100 * MIB)
+    assert not quotas.has_room(140 * MIB)
+    assert quotas.count() == 0
+
+
+class Capped(FakeEngine):
+    """An engine whose sandboxes may have so much more together."""
+
+    free: int | None = None
+
+    def free_bytes(self) -> int | None:
+        return self.free
+
+
+def test_an_engine_that_caps_its_sandboxes_is_heard() -> None:
+    engine = Capped()
+    machine = measure_free_bytes(engine)
+    engine.free = 5 * MIB
+    assert measure_free_bytes(engine) == 5 * MIB < machine
+    engine.free = 1 << 60
+    assert measure_free_bytes(engine) < engine.free

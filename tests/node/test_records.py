@@ -27,7 +27,6 @@ from atoll.errors import Conflict, InvalidRequest, Unavailable
 from atoll.model.ids import (
     ExecutionId,
     SandboxId,
-    WorkspaceId,
     new_execution_id,
     new_sandbox_id,
 )
@@ -40,7 +39,6 @@ from atoll.node.records import (
     MemoryRecords,
     Records,
     SandboxRecord,
-    WorkspaceRecord,
 )
 from atoll.node.store import Store, sqlite_url
 from tests.campaigns import Campaign
@@ -300,19 +298,6 @@ async def test_keys_are_found_until_they_are_forgotten(records: Records) -> None
     records.forget_key("ada", "never")
 
 
-async def test_workspaces_are_found_until_they_are_forgotten(records: Records) -> None:
-    mine = WorkspaceRecord(WorkspaceId("w1"), "ada", 1.0, 1.0)
-    theirs = WorkspaceRecord(WorkspaceId("w2"), "bob", 2.0, 2.0, 1 << 40, SandboxId("s1"))
-    records.remember(mine, sync=True)
-    records.remember(theirs, sync=True)
-    assert (await records.list_workspaces()).records == [theirs, mine]
-    assert (await records.list_workspaces(owner="ada")).records == [mine]
-    assert await records.find_workspace(theirs.id) == theirs
-    records.forget_workspace(mine.id)
-    assert await records.find_workspace(mine.id) is None
-    assert (await records.list_workspaces()).records == [theirs]
-
-
 async def test_the_living_are_those_that_have_not_ended(records: Records) -> None:
     one, other = sandbox(created_at=1.0), sandbox(created_at=2.0)
     for record in (other, one, ended(sandbox())):
@@ -407,14 +392,12 @@ def test_embedded_use_loads_no_database() -> None:
 async def test_everything_is_there_after_a_restart(open_kept: Opener) -> None:
     living, dead, ran = sandbox(name="web"), ended(sandbox()), execution()
     async with open_kept() as records:
-        for record in (living, dead, ran, WorkspaceRecord(WorkspaceId("w"), "ada", 1.0, 1.0)):
+        for record in (living, dead, ran):
             records.remember(record)
-        records.forget_workspace(WorkspaceId("w"))
     async with open_kept() as records:
         assert [record.id for record in records.living()] == [living.id]
         assert set(await sandbox_ids(records)) == {living.id, dead.id}
         assert await records.find_execution(ran.id) == ran
-        assert await records.find_workspace(WorkspaceId("w")) is None
         with pytest.raises(Conflict):
             records.remember(sandbox(name="web"))
 

@@ -39,6 +39,15 @@ def test_a_next_node_finds_spare_folders_and_those_in_use(tmp_path: Path) -> Non
     assert len(list((tmp_path / "kernels").iterdir())) == 2
 
 
+def test_folders_of_sandboxes_that_are_no_more_are_taken_back(tmp_path: Path) -> None:
+    folders = SpoolFolders(tmp_path / "kernels")
+    kept, left = use(folders, "a.1"), use(folders, "b.2")
+    folders.keep_only(["a"])
+    assert (kept / "label").read_text() == "a.1 said this"
+    assert not left.exists()
+    assert (folders.take("c.3") / "label").read_bytes() == b""
+
+
 def test_half_a_folder_and_too_many_are_removed(tmp_path: Path) -> None:
     folders = SpoolFolders(tmp_path / "kernels")
     half = folders.take("a.1")

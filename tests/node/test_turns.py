@@ -12,6 +12,8 @@ import pytest
 
 from atoll.node.turns import Turns
 
+pytestmark = pytest.mark.any_user
+
 
 def test_threads_and_event_loops_never_have_it_at_once() -> None:
     turns, inside, most, done = Turns(), 0, 0, 0

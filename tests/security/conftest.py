@@ -16,10 +16,14 @@ from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
 from atoll.model.sandbox import SandboxSpec
 from atoll.model.template import PYTHON_TEMPLATE
 from atoll.node.templates import Templates
+from tests.engine_fixtures import skip_unless_usable
+from tests.engines.namespaces.keepers import keeper
 from tests.security import builds, measured
 from tests.security.builds import Builds, Trees
 from tests.security.entries import ENTRIES, spec_for
 from tests.security.guest import Guest
+
+__all__ = ["keeper"]  # a fixture from elsewhere
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -62,9 +66,7 @@ async def engine(secret: str, data_dir: Path, trees: Trees) -> AsyncIterator[Nam
     """The engine that is attacked; skipped with the reason if this machine cannot run it."""
     engine = NamespaceEngine(NamespaceSettings(data_dir, trees=trees))
     try:
-        missing = [check for check in await engine.check() if check.required and not check.ok]
-        if missing:
-            pytest.skip("; ".join(f"{each.name}: {each.found} ({each.fix})" for each in missing))
+        await skip_unless_usable(engine)
         yield engine
     finally:
         await engine.close()

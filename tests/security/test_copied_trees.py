@@ -82,7 +82,7 @@ async def test_a_closed_tree_is_copied_as_far_as_it_is_open(guest: Guest, tmp_pa
     assert set(report.skipped_paths) == {"tree/a", "tree/b", "tree/c"}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root copies what is closed to others")
+@pytest.mark.root_only
 async def test_root_copies_trees_that_belong_to_others(guest: Guest, tmp_path: Path) -> None:
     """The copier gives up its other privileges, but not this."""
     source, target = tmp_path / "source", tmp_path / "target"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -12,31 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from atoll.engines.contract import Lasting
-from atoll.engines.namespaces import cgroups
-from atoll.engines.namespaces.engine import BINARIES, NamespaceEngine
-from atoll.engines.namespaces.lasting_keeper import Kept, LastingKeeper, open_lasting_keeper
+from atoll.engines.namespaces.engine import NamespaceEngine
+from atoll.engines.namespaces.lasting_keeper import Kept, LastingKeeper
 from atoll.engines.namespaces.wire import KeeperHello, KeeperOp, KeptEntry
 from atoll.errors import NotFound, Unavailable
 from atoll.model.ids import new_sandbox_id
 from atoll.model.sandbox import SandboxSpec, SandboxState
+from tests.engine_fixtures import skip_unless_usable
+from tests.engines.namespaces.keepers import names_of, open_keeper
 from tests.engines.namespaces.lasting_host import lasting_engine
-from tests.host_state import is_running
-
-ROOTLESS = os.geteuid() != 0
-
-
-def open_keeper(directory: Path) -> LastingKeeper:
-    return open_lasting_keeper(BINARIES / "keeper", Lasting(directory), rootless=ROOTLESS)
-
-
-def names_of(keeper: LastingKeeper) -> set[str]:
-    """Return what is kept."""
-    kept = keeper.recall()
-    for each in kept.values():
-        each.close()
-    return set(kept)
-
 
 # --- who may connect ------------------------------------------------------------------------------
 
@@ -46,15 +29,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "keeper"
 
 
-@pytest.fixture
-def keeper(directory: Path) -> Iterator[LastingKeeper]:
-    keeper = open_keeper(directory)
-    yield keeper
-    if is_running(keeper.pid):
-        os.kill(keeper.pid, signal.SIGKILL)
-
-
-@pytest.mark.skipif(ROOTLESS, reason="only root can try as another user")
+@pytest.mark.root_only  # who else could try as another user?
 @pytest.mark.parametrize("is_open", [False, True])
 def test_a_stranger_cannot_connect(keeper: LastingKeeper, directory: Path, is_open: bool) -> None:
     """Neither through the directory nor, if somebody opened that, past the keeper."""
@@ -101,9 +76,7 @@ def test_a_directory_that_others_reach_is_refused(tmp_path: Path) -> None:
 async def engine(tmp_path: Path) -> AsyncIterator[NamespaceEngine]:
     """An engine whose sandboxes outlive it; skipped with the reason if this machine cannot run it."""
     engine = lasting_engine(tmp_path)
-    missing = [check for check in await engine.check() if check.required and not check.ok]
-    if missing:
-        pytest.skip("; ".join(f"{each.name}: {each.found} ({each.fix})" for each in missing))
+    await skip_unless_usable(engine)
     yield engine
     await engine.close()
 
@@ -149,12 +122,11 @@ async def test_strangers_are_neither_adopted_nor_killed(
         assert stranger.poll() is None
 
 
+@pytest.mark.cgroups
 async def test_another_sandbox_under_a_false_name_is_refused(
     engine: NamespaceEngine, tmp_path: Path
 ) -> None:
     """Its cgroup and id are another's, so that its limits would not be those that were asked for."""
-    if not cgroups.can_freeze():
-        pytest.skip("without cgroups nothing tells sandboxes of one user apart")
     real = await engine.create(SandboxSpec())
     await engine.leave()
     keeper = open_keeper(tmp_path / "keeper")

@@ -17,6 +17,8 @@ from atoll.server.setting_loader import load_settings
 from atoll.server.settings import Settings
 from tests.campaigns import Campaign
 
+pytestmark = pytest.mark.any_user
+
 TOML = """\
 # A careful operator's node.
 data = "/srv/atoll"

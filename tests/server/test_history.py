@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-import anyio
 import pytest
 
 from atoll.client.http import HttpNode
 from atoll.errors import Conflict, NotFound
+from tests.server.deaths import wait_dead
 
 
 async def test_a_shell_line_is_run(client: HttpNode, sandbox: str) -> None:
@@ -89,12 +88,3 @@ async def test_a_one_shot_sandbox_ends_with_its_program(client: HttpNode) -> Non
     dead = await wait_dead(client, made["id"])
     assert (dead["status"], dead["reason"]) == ("destroyed", "its program ended")
     assert (await client.ask("GET", f"/sandboxes/{made['id']}/logs")).text == "done\n"
-
-
-async def wait_dead(client: HttpNode, sandbox: str) -> dict[str, Any]:
-    with anyio.fail_after(60):
-        while True:
-            info: dict[str, Any] = await client.call("GET", f"/sandboxes/{sandbox}")
-            if info["deleted_at"] is not None:
-                return info
-            await anyio.sleep(0.02)

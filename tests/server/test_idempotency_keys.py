@@ -53,6 +53,17 @@ async def test_a_failed_create_may_be_tried_again(client: HttpNode) -> None:
             await client.call("POST", "/sandboxes", body={"template": "none"}, headers=key)
 
 
+async def test_a_keyed_request_may_hold_bytes_that_are_no_text(
+    client: HttpNode, sandbox: str
+) -> None:
+    key, path = new_key(), f"/sandboxes/{sandbox}/executions"
+    body = {"argv": ["wc", "-c"], "stdin": {"base64": "/wD+"}, "wait": True}
+    assert (await client.call("POST", path, body=body, headers=key))["stdout"] == "3\n"
+    other = {**body, "stdin": {"base64": "/wD/"}}
+    with pytest.raises(Conflict):
+        await client.call("POST", path, body=other, headers=key)
+
+
 async def test_a_repeated_command_runs_once(client: HttpNode, sandbox: str) -> None:
     key = new_key()
     path = f"/sandboxes/{sandbox}/executions"

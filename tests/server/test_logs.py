@@ -19,6 +19,8 @@ from atoll.server.log_values import escape, plain
 from atoll.server.logs import configure_logs
 from atoll.server.settings import LogSettings
 
+pytestmark = pytest.mark.any_user
+
 FORMATS: tuple[Literal["json", "console"], ...] = ("json", "console")
 EVIL = {
     "colour": "\x1b[31mred\x1b[0m",

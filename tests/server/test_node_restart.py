@@ -17,6 +17,7 @@ from atoll.client.http import HttpNode
 from atoll.model.execution import EventType
 from tests.cli.conftest import REAL
 from tests.running_node import RunningNode, running_node, start_node
+from tests.server.deaths import wait_dead
 
 LINE = "echo first; while [ ! -e go-on ]; do sleep 0.02; done; echo last; exit 5"
 
@@ -140,15 +141,6 @@ async def test_a_one_shot_sandbox_ends_with_its_program_on_the_next_node() -> No
                 dead = await wait_dead(client, made["id"])
                 logs = (await client.ask("GET", f"/sandboxes/{made['id']}/logs")).text
     assert (dead["reason"], logs) == ("its program ended", "first\nlast\n")
-
-
-async def wait_dead(client: HttpNode, sandbox: str) -> dict[str, Any]:
-    with anyio.fail_after(60):
-        while True:
-            info: dict[str, Any] = await client.call("GET", f"/sandboxes/{sandbox}")
-            if info["deleted_at"] is not None:
-                return info
-            await anyio.sleep(0.02)
 
 
 async def test_a_node_that_stops_leaves_nothing_to_the_next_one() -> None:

@@ -19,6 +19,8 @@ from atoll.server.setting_loader import load_settings
 from atoll.server.setting_sources import variable_name
 from atoll.server.settings import Settings, every_setting
 
+pytestmark = pytest.mark.any_user
+
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
 
 

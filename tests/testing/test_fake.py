@@ -13,6 +13,8 @@ from atoll.model.sandbox import Mount, SandboxSpec
 from atoll.node.commands import Commands
 from atoll.testing.fake import FakeEngine, InnerProcess
 
+pytestmark = pytest.mark.any_user
+
 
 @pytest.fixture
 async def engine() -> AsyncIterator[FakeEngine]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,9 @@ def test_it_runs_as_that_user_alone(places: Path) -> None:
     uid = ordinary_user.UIDS[-1]
     script = f'test "$(id -u) $(id -g) $(id -G)" = "{uid} {uid} {uid}" && test -z "$ROOT_SECRET"'
     environment = {"PATH": os.environ["PATH"]}
-    assert ordinary_user.run_as(uid, ["sh", "-c", script], Path("/"), environment) == 0
+    with tempfile.TemporaryFile("w") as output:
+        command = ["sh", "-c", script]
+        assert ordinary_user.run_as(uid, command, Path("/"), environment, output) == 0
 
 
 def test_what_is_left_running_is_ended(capfd: pytest.CaptureFixture[str]) -> None:

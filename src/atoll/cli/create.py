@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from atoll.cli.arguments import Misuse, Parser
-from atoll.cli.options import add_json, read_limits, read_variables
+from atoll.cli.options import (
+    add_json,
+    add_workspace,
+    read_assignments,
+    read_limits,
+    read_workspace,
+)
 
 USAGE = "[options] [-- COMMAND …]"
 SUMMARY = "Create a sandbox on the node and print its id."
@@ -30,6 +36,10 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--idle", metavar="TIME", help="end it when unused for so long")
     parser.add_argument("--files", metavar="DIR", type=Path, help="copy what DIR holds into it")
     parser.add_argument("--one-shot", action="store_true", help="end it with its command")
+    add_workspace(parser)
+    parser.add_argument(
+        "--remove-workspace", action="store_true", help="have its workspace go with it"
+    )
     add_json(parser)
     parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND …")
 
@@ -46,31 +56,27 @@ def execute(options: Namespace) -> int:
 
 def _read_body(options: Namespace) -> dict[str, Any]:
     limits = read_limits(options.memory, options.cpus, options.processes, options.best_effort)
+    limits = read_workspace(options, limits)
+    if options.remove_workspace and options.workspace is None:
+        raise Misuse("--remove-workspace needs --workspace; other workspaces always go")
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     body = {
         "name": options.name,
         "template": options.template,
-        "labels": _read_labels(options.label),
-        "env": read_variables(options.env),
+        "labels": read_assignments("--label", options.label),
+        "env": read_assignments("--env", options.env),
         "limits": {
             "memory_bytes": limits.memory_bytes,
             "cpus": limits.cpus,
             "processes": limits.processes,
+            "workspace_bytes": limits.workspace_bytes,
             "enforcement": "best_effort" if options.best_effort else None,
         },
         "lifetime": options.lifetime,
         "idle": options.idle,
         "command": command or None,
         "one_shot": options.one_shot,
+        "workspace": options.workspace,
+        "remove_workspace": options.remove_workspace or None,
     }
     return {name: value for name, value in body.items() if value is not None}
-
-
-def _read_labels(texts: list[str]) -> dict[str, str]:
-    labels = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise Misuse(f"--label {text!r} is not NAME=VALUE")
-        labels[name] = value
-    return labels

@@ -6,7 +6,7 @@ import os
 from argparse import REMAINDER, Namespace
 
 from atoll.cli.arguments import Misuse, Parser
-from atoll.cli.options import read_variables
+from atoll.cli.options import read_assignments
 
 USAGE = "[options] SANDBOX [--] COMMAND …"
 SUMMARY = "Run a command in a sandbox of the node."
@@ -36,7 +36,11 @@ def execute(options: Namespace) -> int:
         raise Misuse("no command: name one, or -it for a shell")
     if on_terminal and not (os.isatty(0) and os.isatty(1)):
         raise Misuse("-t needs a terminal; leave it out for a script")
-    body = {"cwd": options.cwd, "env": dict(read_variables(options.env)), "argv": command or None}
+    body = {
+        "cwd": options.cwd,
+        "env": read_assignments("--env", options.env),
+        "argv": command or None,
+    }
     if options.timeout is not None:
         body["timeout"] = options.timeout
     from atoll.cli.remote import run_command, run_terminal

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from atoll.cli.messages import printable
 from atoll.cli.nodes import find_sandbox, list_sandboxes, run_on_node
+from atoll.cli.tables import print_table, round_age
 from atoll.client.http import HttpNode
 
 _HEADINGS = ("ID", "NAME", "STATUS", "TEMPLATE", "AGE")
@@ -25,7 +25,7 @@ async def _show(everything: bool, as_json: bool, node: HttpNode) -> int:
     if as_json:
         print(json.dumps(sandboxes), flush=True)
     else:
-        _print_table([_HEADINGS, *map(_row, sandboxes)])
+        print_table([_HEADINGS, *map(_row, sandboxes)])
     return 0
 
 
@@ -36,22 +36,7 @@ def _row(sandbox: dict[str, Any]) -> Sequence[str]:
         status += f" ({sandbox['reason']})"
     made = datetime.fromisoformat(sandbox["created_at"])
     age = (datetime.now(UTC) - made).total_seconds()
-    return (sandbox["id"], name, status, sandbox["template"], _round(age))
-
-
-def _round(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds // length:.0f}{unit}"
-    return f"{max(seconds, 0):.0f}s"
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    for row in rows:
-        cells = (f"{text:<{width}}" for text, width in zip(row, widths, strict=True))
-        print(printable("  ".join(cells).rstrip()))
-    print(end="", flush=True)
+    return (sandbox["id"], name, status, sandbox["template"], round_age(age))
 
 
 def remove_sandboxes(keys: Sequence[str], *, everything: bool) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from atoll.cli.arguments import Misuse, Parser
 from atoll.errors import InvalidRequest
 from atoll.model.limits import Limits
+from atoll.model.sandbox import check_workspace
 from atoll.model.sizes import parse_size
 
 
@@ -22,6 +23,7 @@ class Wish:
     env: Mapping[str, str] = field(default_factory=dict)
     files: Path | None = None
     keep: Path | None = None
+    workspace: str | None = None
 
 
 def add_json(parser: Parser) -> None:
@@ -37,6 +39,28 @@ def add_engine(parser: Parser) -> None:
         action="store_true",
         help="accept limits that the kernel cannot enforce here",
     )
+
+
+def add_workspace(parser: Parser) -> None:
+    """Add the choice of a workspace that outlives the sandbox."""
+    parser.add_argument(
+        "--workspace", metavar="ID", help="keep the files under this id; see 'atoll workspace'"
+    )
+    parser.add_argument("--workspace-size", metavar="SIZE", help="most that it holds, such as 2g")
+
+
+def read_workspace(options: Namespace, limits: Limits) -> Limits:
+    """Return the limits with the size of the workspace; raise `Misuse` for what cannot be."""
+    try:
+        if options.workspace is not None:
+            check_workspace(options.workspace)
+        elif options.workspace_size is not None:
+            raise Misuse("--workspace-size needs --workspace: only one that is kept is on disk")
+        if options.workspace_size is None:
+            return limits
+        return replace(limits, workspace_bytes=parse_size(options.workspace_size))
+    except InvalidRequest as error:
+        raise Misuse(error.message) from error
 
 
 def add_sandbox(parser: Parser) -> None:
@@ -60,18 +84,21 @@ def add_sandbox(parser: Parser) -> None:
         default=[],
         help="set a variable; repeatable",
     )
+    add_workspace(parser)
     add_engine(parser)
 
 
 def read_wish(options: Namespace) -> Wish:
     """Return the sandbox that was asked for; raise `Misuse` before anything starts if it cannot be."""
     _check_directories(options.files, options.keep)
+    limits = read_limits(options.memory, options.cpus, options.processes, options.best_effort)
     return Wish(
         engine=options.engine,
-        limits=read_limits(options.memory, options.cpus, options.processes, options.best_effort),
-        env=read_variables(options.env),
+        limits=read_workspace(options, limits),
+        env=read_assignments("--env", options.env),
         files=options.files,
         keep=options.keep,
+        workspace=options.workspace,
     )
 
 
@@ -92,15 +119,15 @@ def read_limits(
     return limits
 
 
-def read_variables(assignments: Sequence[str]) -> Mapping[str, str]:
-    """Return the variables of repeated `--env NAME=VALUE`."""
-    variables = {}
+def read_assignments(option: str, assignments: Sequence[str]) -> dict[str, str]:
+    """Return the values by name of a repeated option, such as `--env NAME=VALUE`."""
+    values = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not name or not equals:
-            raise Misuse(f"--env {assignment!r} is not NAME=VALUE")
-        variables[name] = value
-    return variables
+            raise Misuse(f"{option} {assignment!r} is not NAME=VALUE")
+        values[name] = value
+    return values
 
 
 def _check_directories(files: Path | None, keep: Path | None) -> None:

@@ -91,7 +91,9 @@ async def _read_lines() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _open_sandbox(wish: Wish) -> AsyncIterator[AsyncSandbox]:
-    sandbox = AsyncSandbox(engine=wish.engine, limits=wish.limits, envs=wish.env)
+    sandbox = AsyncSandbox(
+        engine=wish.engine, limits=wish.limits, envs=wish.env, workspace=wish.workspace
+    )
     try:
         tell_weak_limits((await sandbox.info()).limits)
         if wish.files is not None:

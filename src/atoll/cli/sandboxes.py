@@ -7,6 +7,7 @@ import gc
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,16 @@ from atoll.cli.messages import notice
 from atoll.cli.options import Wish
 from atoll.client.places import data_directory
 from atoll.engines import catalog
-from atoll.engines.contract import Sandbox
+from atoll.engines.contract import Engine, Feature, Sandbox
+from atoll.errors import Unsupported
+from atoll.model.ids import WorkspaceId
 from atoll.model.limits import LimitsInfo
-from atoll.model.sandbox import SandboxSpec
+from atoll.model.sandbox import SandboxRequest, SandboxSpec
 
 if TYPE_CHECKING:
     from atoll.node.files import Files
     from atoll.node.trees import TreeReport
+    from atoll.node.workspaces import WorkspaceHold
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CLEAN_UP_SECONDS = 10
@@ -61,14 +65,34 @@ async def open_sandbox(wish: Wish) -> AsyncIterator[Sandbox]:
     """Make the sandbox that was wished for, filled with its files; destroy it at the end."""
     name = wish.engine or catalog.engine_names()[0]
     engine = catalog.make_engine(name, data_dir=data_directory())
+    spec, hold = _hold_workspace(SandboxSpec(limits=wish.limits, env=wish.env), wish, engine)
+    let_go = None if hold is None else hold.undo
     try:
-        sandbox = await engine.create(SandboxSpec(limits=wish.limits, env=wish.env))
+        sandbox = await engine.create(spec)
+        let_go = None if hold is None else hold.release
         if wish.files is not None:
             tell_skipped(await _files(sandbox).upload(wish.files), wish.files)
         yield sandbox
     finally:
         with anyio.move_on_after(_CLEAN_UP_SECONDS, shield=True):
             await engine.close()
+        if let_go is not None:
+            let_go()
+
+
+def _hold_workspace(
+    spec: SandboxSpec, wish: Wish, engine: Engine
+) -> tuple[SandboxSpec, WorkspaceHold | None]:
+    """Return the sandbox with the workspace that was wished for, which is held from here on."""
+    if wish.workspace is None:
+        return spec, None
+    if Feature.PERSISTENT_WORKSPACES not in engine.features:
+        raise Unsupported(f"engine {engine.name!r} keeps no workspaces; leave out --workspace")
+    from atoll.node.workspaces import Workspaces
+
+    request = SandboxRequest(spec, workspace=WorkspaceId(wish.workspace))
+    hold = Workspaces(data_directory() / "workspaces").take(request)
+    return replace(spec, workspace=hold.kept), hold
 
 
 async def keep_workspace(sandbox: Sandbox, target: Path | None) -> None:

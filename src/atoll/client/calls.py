@@ -9,6 +9,7 @@ from typing import Any
 
 from atoll.errors import InvalidRequest, Unavailable
 from atoll.model.durations import parse_duration
+from atoll.model.ids import WorkspaceId
 from atoll.model.kernel import Bundle, CellError, Event
 from atoll.model.limits import Limits
 from atoll.model.process import Output
@@ -55,6 +56,8 @@ def make_request(
     metadata: Mapping[str, str] | None,
     lifetime: float | str | None,
     idle: float | str | None,
+    workspace: str | None,
+    remove_workspace: bool,
 ) -> SandboxRequest:
     """Return what is asked of a node."""
     return SandboxRequest(
@@ -64,6 +67,8 @@ def make_request(
         manifest=Manifest({path: as_bytes(data) for path, data in (files or {}).items()}),
         lifetime_seconds=None if lifetime is None else parse_duration(lifetime),
         idle_seconds=None if idle is None else parse_duration(idle),
+        workspace=None if workspace is None else WorkspaceId(workspace),
+        remove_workspace=remove_workspace,
     )
 
 

@@ -66,6 +66,7 @@ class EmbeddedNode:
         from atoll.node.node import Home, Node
         from atoll.node.records import MemoryRecords
         from atoll.node.templates import Templates
+        from atoll.node.workspaces import Workspaces
 
         self._pid = os.getpid()
         self.engine_name = engine
@@ -75,7 +76,8 @@ class EmbeddedNode:
         self._engine = make_engine(engine, data_dir=data_dir, trees={"python": templates.python})
         owner = self._resources.enter_context(self.portal.wrap_async_context_manager(_Owner()))
         home = Home(owner.tasks, self.portal.start_task_soon, self.portal.call)
-        self.sandboxes = Node(self._engine, MemoryRecords(), home)
+        workspaces = Workspaces(data_dir / "workspaces")
+        self.sandboxes = Node(self._engine, MemoryRecords(), home, workspaces=workspaces)
         self.portal.start_task_soon(owner.tasks.start_soon, self.sandboxes.run)
 
     def check_process(self) -> None:

@@ -6,9 +6,17 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from threading import Lock
 from typing import TypeVar
 
+from anyio import to_thread
+
 from atoll.client.embedded import EmbeddedNode, HostedSandbox, Resident, nodes_here
 from atoll.errors import Conflict, NotFound
-from atoll.model.sandbox import SandboxInfo, SandboxRequest, SandboxSpec
+from atoll.model.sandbox import (
+    LOCAL_OWNER,
+    SandboxInfo,
+    SandboxRequest,
+    SandboxSpec,
+    WorkspaceInfo,
+)
 
 Answer = TypeVar("Answer")
 
@@ -82,6 +90,21 @@ _REASONS = {
 async def list_infos(node: EmbeddedNode) -> Sequence[SandboxInfo]:
     """Return facts about the live sandboxes of a node, the oldest first."""
     return [resident.info for resident in node.sandboxes.living()]
+
+
+async def list_workspaces(node: EmbeddedNode) -> Sequence[WorkspaceInfo]:
+    """Return facts about the workspaces that outlive their sandboxes, the newest first."""
+    return await to_thread.run_sync(node.sandboxes.workspaces.list, LOCAL_OWNER)
+
+
+async def tell_workspace(node: EmbeddedNode, workspace: str) -> WorkspaceInfo:
+    """Return facts about a workspace; raises `NotFound`."""
+    return await to_thread.run_sync(node.sandboxes.workspaces.find, workspace, LOCAL_OWNER)
+
+
+async def remove_workspace(node: EmbeddedNode, workspace: str) -> None:
+    """Remove a workspace; raises `NotFound` and `Conflict`."""
+    await to_thread.run_sync(node.sandboxes.workspaces.remove, workspace, LOCAL_OWNER)
 
 
 async def look(function: Callable[..., Answer], *args: object, **options: object) -> Answer:

@@ -33,7 +33,7 @@ class Feature(StrEnum):
     PORTS = "ports"  # Sandbox.connect and Sandbox.listen
     PAUSE = "pause"
     MOUNTS = "mounts"
-    PERSISTENT_WORKSPACES = "persistent_workspaces"
+    PERSISTENT_WORKSPACES = "persistent_workspaces"  # SandboxSpec.workspace
     ADOPTION = "adoption"  # sandboxes outlive the node and are found again
     FILE_SNAPSHOTS = "file_snapshots"
     MEMORY_SNAPSHOTS = "memory_snapshots"
@@ -55,7 +55,13 @@ REQUIRED_FEATURES: Mapping[str, frozenset[Feature]] = MappingProxyType(
             }
         ),
         "namespaces": frozenset(
-            {Feature.TERMINALS, Feature.PORTS, Feature.MOUNTS, Feature.CREATE_HERE}
+            {
+                Feature.TERMINALS,
+                Feature.PORTS,
+                Feature.MOUNTS,
+                Feature.PERSISTENT_WORKSPACES,
+                Feature.CREATE_HERE,
+            }
         ),
     }
 )
@@ -100,10 +106,12 @@ class Engine(Protocol):
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Make a sandbox, attested before it is returned.
 
+        The caller sees to it that no other sandbox has `spec.workspace` meanwhile.
+
         Raises:
             InvalidRequest: an unknown template, an impossible limit, a mount that is not allowed.
             Unsupported: this machine cannot give or enforce what was asked for.
-            Conflict: the engine is closed, or a sandbox of that id exists.
+            Conflict: the engine is closed, a sandbox of that id exists, or its workspace is found in use.
             Unavailable: a set-up step failed; nothing is left behind.
         """
         ...
@@ -115,6 +123,13 @@ class Engine(Protocol):
 
         Raises:
             Unsupported: without `Feature.CREATE_HERE`. Otherwise as `create`.
+        """
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Return how much more memory all sandboxes together may have, as measured now, in any thread.
+
+        None: nothing but the machine's own memory limits them.
         """
         ...
 
@@ -261,7 +276,10 @@ class Sandbox(Protocol):
         ...
 
     async def destroy(self) -> None:
-        """End every process, abort running calls and remove everything; safe to call twice."""
+        """End every process, abort running calls and remove everything; safe to call twice.
+
+        A workspace that outlives it is safely on disk and free for the next one when this returns.
+        """
         ...
 
     def destroy_here(self) -> bool:

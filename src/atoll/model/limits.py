@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
@@ -12,7 +12,7 @@ from atoll.model.sizes import GIB, KIB, MIB, format_size
 # strict: a limit that the caller wrote is refused unless the kernel can enforce it.
 # best_effort: rlimits and a watchdog will do where there is no cgroup.
 Enforcement = Literal["strict", "best_effort"]
-EnforcedBy = Literal["cgroup", "rlimit", "watchdog", "tmpfs", "engine", "nothing"]
+EnforcedBy = Literal["cgroup", "rlimit", "watchdog", "tmpfs", "image", "engine", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,11 @@ class Limits:
         """Names of the limits that the caller wrote himself."""
         return frozenset(name for name in _DEFAULTS if getattr(self, name) is not None)
 
-    def resolve(self) -> ResolvedLimits:
-        """Return all limits with defaults filled in; raise `InvalidRequest` for impossible ones."""
+    def resolve(self, *, workspace_on_disk: bool = False) -> ResolvedLimits:
+        """Return all limits with defaults filled in; raise `InvalidRequest` for impossible ones.
+
+        A workspace on disk takes no memory, however large it is.
+        """
         if self.enforcement not in get_args(Enforcement):
             raise InvalidRequest(
                 f"enforcement is {self.enforcement!r}; it has to be 'strict' or 'best_effort'"
@@ -45,8 +48,9 @@ class Limits:
         chosen = {name: getattr(self, name) for name in self.written}
         for name, value in chosen.items():
             _check_range(name, value)
-        resolved = replace(_fit_trees(self, chosen), **chosen)
-        _check_trees(resolved)
+        trees = _TREES[1:] if workspace_on_disk else _TREES
+        resolved = replace(_fit_trees(self, chosen, trees), **chosen)
+        _check_trees(resolved, trees)
         return resolved
 
 
@@ -107,14 +111,16 @@ def _check_range(name: str, value: object) -> None:
         )
 
 
-def _fit_trees(limits: Limits, chosen: Mapping[str, object]) -> ResolvedLimits:
+def _fit_trees(
+    limits: Limits, chosen: Mapping[str, object], trees: Sequence[str]
+) -> ResolvedLimits:
     """Shrink the default trees when the caller chose less memory than they take together."""
     defaults = ResolvedLimits()
     memory = limits.memory_bytes
     if memory is None:
         return defaults
-    free = [name for name in _TREES if name not in chosen]
-    taken = sum(getattr(limits, name) for name in _TREES if name in chosen)
+    free = [name for name in trees if name not in chosen]
+    taken = sum(getattr(limits, name) for name in trees if name in chosen)
     room = memory * 7 // 8 - taken
     wanted = sum(getattr(defaults, name) for name in free)
     if not free or room >= wanted:
@@ -124,12 +130,14 @@ def _fit_trees(limits: Limits, chosen: Mapping[str, object]) -> ResolvedLimits:
     return replace(defaults, **fitted)
 
 
-def _check_trees(limits: ResolvedLimits) -> None:
+def _check_trees(limits: ResolvedLimits, trees: Sequence[str]) -> None:
     # Trees live in the sandbox's memory: were they larger than the limit, filling the disk
     # would kill the sandbox instead of answering "no space left".
-    if limits.tree_bytes >= limits.memory_bytes:
+    taken = sum(getattr(limits, name) for name in trees)
+    if taken >= limits.memory_bytes:
+        names = [name.removesuffix("_bytes") for name in trees]
         raise InvalidRequest(
-            f"workspace, tmp, home and shm take {format_size(limits.tree_bytes)} together, which does not"
+            f"{', '.join(names[:-1])} and {names[-1]} take {format_size(taken)} together, which does not"
             f" stay below the memory limit of {format_size(limits.memory_bytes)};"
             " raise memory_bytes or lower the others",
             limit="memory_bytes",

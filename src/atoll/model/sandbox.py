@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from atoll.errors import InvalidRequest
 from atoll.model.ids import SandboxId, WorkspaceId, new_sandbox_id, parse_sandbox_id
-from atoll.model.limits import Limits, LimitsInfo
+from atoll.model.limits import Limits, LimitsInfo, ResolvedLimits
 from atoll.model.process import check_environment
 from atoll.model.template import BASE_TEMPLATE
 
@@ -37,6 +37,17 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptWorkspace:
+    """Where a workspace that outlives its sandboxes lies on the host, and the most that it may hold.
+
+    What is in the directory is the engine's business; no sandbox ever sees the directory itself.
+    """
+
+    directory: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """The sandbox that is wanted."""
 
@@ -46,6 +57,7 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     hostname: str = "atoll"
     mounts: Sequence[Mount] = ()
+    workspace: KeptWorkspace | None = None  # one that outlives the sandbox; else it has its own
     # A kernel will be asked for: make it together with the sandbox, which is quicker.
     kernel: bool = False
 
@@ -60,6 +72,13 @@ class SandboxSpec:
         check_environment(self.env)
         _check_mounts(self.mounts)
 
+    def resolve_limits(self) -> ResolvedLimits:
+        """Return all its limits as numbers; raise `InvalidRequest` for impossible ones."""
+        if self.workspace is None:
+            return self.limits.resolve()
+        resolved = self.limits.resolve(workspace_on_disk=True)
+        return replace(resolved, workspace_bytes=self.workspace.size_bytes)
+
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, for `from_json`."""
         return asdict(self)
@@ -67,11 +86,13 @@ class SandboxSpec:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> SandboxSpec:
         """Return the spec that `to_json` was called on."""
+        workspace = fields.get("workspace")
         return cls(
             **{
                 **fields,
                 "limits": Limits(**fields["limits"]),
                 "mounts": tuple(Mount(**mount) for mount in fields["mounts"]),
+                "workspace": None if workspace is None else KeptWorkspace(**workspace),
             }
         )
 
@@ -114,6 +135,10 @@ class SandboxRequest:
         _check_metadata(self.metadata)
         if self.workspace is not None:
             check_workspace(self.workspace)
+        elif self.remove_workspace:
+            raise InvalidRequest(
+                "remove_workspace needs a workspace to remove; one without an id always goes with its sandbox"
+            )
         if self.command is None and (self.interactive or self.one_shot):
             raise InvalidRequest("an interactive or one-shot sandbox needs a command to run")
         for name in ("lifetime_seconds", "idle_seconds"):
@@ -154,6 +179,19 @@ class SandboxInfo:
     last_active_at: float | None = None
     workspace: WorkspaceId | None = None
     hostname: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceInfo:
+    """Facts about a workspace that outlives its sandboxes, at one moment."""
+
+    id: WorkspaceId
+    owner: str
+    size_bytes: int  # the most that it may hold
+    used_bytes: int  # of the host's disk
+    created_at: float
+    last_used_at: float
+    sandbox: SandboxId | None = None  # that has it now
 
 
 def check_owner(owner: str) -> None:

@@ -13,7 +13,7 @@ from atoll.errors import AtollError, Unavailable
 from atoll.model.execution import EventType, ExecutionState
 from atoll.model.kernel import Bundle, Cell, CellError, CellStatus, Cleared, Event
 from atoll.model.process import Output
-from atoll.node.conversation import Listener
+from atoll.node.call import Listener
 from atoll.node.execution import Execution
 from atoll.node.execution_log import ExecutionLog
 from atoll.node.kernel_spool import SpooledRequest

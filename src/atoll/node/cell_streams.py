@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator
 import anyio
 
 from atoll.model.kernel import Cell, Event
-from atoll.node.conversation import Call, Need, Needs
+from atoll.node.call import Call
 from atoll.node.drivers import drive
 from atoll.node.kernels import Kernel
+from atoll.node.needs import Need, Needs
 
 
 async def stream_cell(

@@ -11,20 +11,17 @@ taken for the answer to something else.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from atoll.engines.contract import KernelProcess
 from atoll.errors import Conflict, InvalidRequest, Unavailable
-from atoll.model.kernel import Bundle, Cell, CellError, CellStatus, Cleared, Event
-from atoll.model.process import Output, describe_end
-from atoll.model.sizes import MIB
-from atoll.node.kernel_spool import KernelSpool, Phase, SpooledRequest
-from atoll.node.placing import Placing
+from atoll.model.process import describe_end
+from atoll.node.call import Call
+from atoll.node.kernel_spool import KernelSpool, SpooledRequest
+from atoll.node.needs import Answer, Asked, Interrupted, Killed, Needs, Ready
 from atoll_guest.frames import FrameDecoder, FrameError
 from atoll_guest.looking import Looking
 from atoll_guest.messages import (
@@ -36,9 +33,6 @@ from atoll_guest.messages import (
     encode_message,
 )
 
-MAX_OUTPUT_BYTES = MIB
-_MOST_RESULTS = 1000
-_MOST_RESULT_BYTES = 64 * MIB
 _VALUE_BYTES = 32
 # Most messages are short, and a large buffer takes longer to get than to fill.
 _SHORT, _LONG = 1 << 12, 1 << 18
@@ -50,200 +44,8 @@ _INTERRUPT_SECONDS = (0.3, 1.0)
 _FULL_SECONDS = 0.25
 # How long a kernel whose channel has ended may take to end itself.
 _END_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A descriptor has to be ready, or the deadline (of the monotonic clock) to pass."""
-
-    descriptor: int
-    deadline: float | None
-    to_write: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The kernel is at work on something: a moment for others."""
-
-    # Where the answer may come in less time than it takes to fall asleep and to wake up; if not, never mind.
-    soon: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    """The cell has to be interrupted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Killed:
-    """The kernel has to be killed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The code asks for a line of input; None is sent back if nobody answers."""
-
-    prompt: str
-    password: bool
-
-
-Need = Ready | Asked | Interrupted | Killed | Answer
-Needs = Generator[Need, str | None, None]
-Listener = Callable[[Event], None]
-
-
-class Call:
-    """One request, and what came of it so far."""
-
-    def __init__(
-        self, listener: Listener | None = None, max_output_bytes: int = MAX_OUTPUT_BYTES
-    ) -> None:
-        self.id = os.urandom(16).hex()
-        self.execution = ""  # whose log gets what comes of it, if anybody's
-        self.end: Message | None = None
-        self.reply: dict[str, Any] | None = None
-        self.was_asked = False
-        self.last_word = "end"
-        self.timed_out = False
-        self._listener = listener
-        self._placing: Placing | None = None
-        self._shown = _Shown(max_output_bytes)
-        self._error: CellError | None = None
-        self._started = time.monotonic()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the kernel has said that it was the last word."""
-        return self.end is not None or self.reply is not None
-
-    def take_output(self, output: Output) -> None:
-        """Take in what was printed."""
-        if self._placing is None and b"\x1e" not in output.data:
-            self._give(output)
-        else:
-            self._place().take_output(output)
-
-    def _place(self) -> Placing:
-        """Return what puts displays in their places; most cells have none."""
-        if self._placing is None:
-            self._placing = Placing(self.id, self._give)
-        return self._placing
-
-    def take(self, message: Message, size: int) -> None:
-        """Take in a message of `size` bytes."""
-        match message["type"]:
-            case "display":
-                self._shown.result_bytes += size
-                self._place().take_display(message["seq"], _display(message), size)
-            case "clear":
-                self._place().take_display(message["seq"], Cleared(message["wait"]), size)
-            case "result":
-                self._shown.result_bytes += size
-                self._give(Bundle(message["data"], message["metadata"], is_main=True))
-            case "error":
-                lines = tuple(str(line) for line in message["traceback"])
-                self._error = CellError(message["name"], message["value"], lines)
-                self._give(self._error)
-            case "end":
-                self.end = message
-            case "reply":
-                self.reply = message["content"]
-
-    def _give(self, event: Event) -> None:
-        self._shown.take(event)
-        if self._listener is not None:
-            self._listener(event)
-
-    def cell(self, death: str) -> Cell:
-        """Return what came of a cell."""
-        if self._placing is not None:
-            self._placing.finish()
-        shown = self._shown
-        return Cell(
-            status=self._status(),
-            count=self.end["count"] if self.end else 0,
-            results=tuple(shown.results),
-            stdout=shown.printed["stdout"].decode("utf-8", "replace"),
-            stderr=shown.printed["stderr"].decode("utf-8", "replace"),
-            truncated=shown.truncated,
-            error=self._error,
-            duration=time.monotonic() - self._started,
-            death=death,
-        )
-
-    def _status(self) -> CellStatus:
-        if self.end is None:
-            return CellStatus.DIED
-        if self.timed_out:
-            # Also if it went on to its end: what the interrupt cut short may have been a program that it ran.
-            return CellStatus.TIMED_OUT
-        return _STATUS.get(self.end["status"], CellStatus.ERROR)
-
-
-class _Shown:
-    """What a cell shows: the head of each stream, and its results, within bounds."""
-
-    def __init__(self, max_output_bytes: int) -> None:
-        self._max_output_bytes = max_output_bytes
-        self.printed = {"stdout": bytearray(), "stderr": bytearray()}
-        self.results: list[Bundle] = []
-        self.result_bytes = 0
-        self.truncated = False
-        self._is_clearing = False
-
-    def take(self, event: Event) -> None:
-        """Take in what happens."""
-        if isinstance(event, Cleared):
-            self._is_clearing = True
-            if event.wait:
-                return
-        if self._is_clearing:
-            self._clear()
-        if isinstance(event, Output):
-            self._keep_head(event)
-        elif isinstance(event, Bundle):
-            self._keep(event)
-
-    def _clear(self) -> None:
-        self._is_clearing = False
-        self.result_bytes = 0
-        self.results.clear()
-        for printed in self.printed.values():
-            printed.clear()
-
-    def _keep_head(self, output: Output) -> None:
-        printed = self.printed[output.stream]
-        room = self._max_output_bytes - len(printed)
-        printed += output.data[:room]
-        self.truncated = self.truncated or len(output.data) > room
-
-    def _keep(self, bundle: Bundle) -> None:
-        if self.result_bytes > _MOST_RESULT_BYTES:
-            self.truncated = True
-        elif bundle.is_update:
-            self.results = [
-                bundle if each.display_id == bundle.display_id else each for each in self.results
-            ]
-        elif len(self.results) < _MOST_RESULTS:
-            self.results.append(bundle)
-        else:
-            self.truncated = True
-
-
-def _display(message: Message) -> Bundle:
-    transient = message.get("transient")
-    display_id = transient.get("display_id") if isinstance(transient, dict) else None
-    return Bundle(
-        message["data"],
-        message["metadata"],
-        display_id=display_id if isinstance(display_id, str) else None,
-        is_update=message.get("update") is True,
-    )
-
-
 # What may not be said in answer to a request, by the last word that it asks for.
 _OUT_OF_PLACE = {"end": frozenset({"hello", "reply"}), "reply": frozenset({"hello", "end"})}
-_STATUS = {"ok": CellStatus.OK, "error": CellStatus.ERROR, "interrupted": CellStatus.INTERRUPTED}
 
 
 class Conversation:
@@ -291,6 +93,10 @@ class Conversation:
             yield from self._receive(deadline)
             if self.is_over:
                 raise Unavailable(f"the kernel ended before it was ready: {self.death}")
+            if self._spool is not None and self._spool.is_held_up:
+                raise Unavailable(
+                    "the kernel cannot be heard: there is no room in the data directory"
+                )
             if time.monotonic() > deadline:
                 raise Unavailable("the kernel did not say hello; try again")
         hello, _size = self._received.popleft()
@@ -325,12 +131,9 @@ class Conversation:
         self._seq = request.seq
         if not request.call:
             return
-        if request.phase is not Phase.SENT:
-            # Half of it may have been said, or all, or nothing.
-            self._violation = "the node ended while it was asking something"
-            yield Killed()
-            return
+        assert self._spool is not None
         call.was_asked = True
+        yield from self._push(self._spool.send, request.deadline)
         yield from self._listen(call, request.deadline)
         if self._goes_on(call):
             call.timed_out = True
@@ -361,9 +164,8 @@ class Conversation:
             yield from self._send(frame, deadline)
         else:
             request = SpooledRequest(call.id, self._seq, call.last_word, call.execution, deadline)
-            self._spool.begin(request._replace(phase=Phase.SENDING))
-            yield from self._send(frame, deadline)
-            self._spool.note(request)
+            self._spool.begin(request, frame)
+            yield from self._push(self._spool.send, deadline)
         self._asked = time.monotonic()
         is_brisk = self._looking.begin(self._asked - self._answered)
         soon = self._process.channel.fileno() if is_brisk else None
@@ -467,9 +269,21 @@ class Conversation:
 
     def _send(self, frame: bytes, deadline: float | None = None) -> Needs:
         view, channel = memoryview(frame), self._process.channel
-        while view:
+
+        def send() -> bool:
+            nonlocal view
+            view = view[channel.send(view) :]
+            return bool(view)
+
+        yield from self._push(send, deadline)
+
+    def _push(self, send: Callable[[], bool], deadline: float | None) -> Needs:
+        """Have something sent, which `send` does in part and says whether some is left."""
+        channel = self._process.channel
+        while True:
             try:
-                view = view[channel.send(view) :]
+                if not send():
+                    return
             except BlockingIOError:
                 yield Ready(channel.fileno(), deadline, to_write=True)
                 if deadline is not None and time.monotonic() > deadline:

@@ -174,6 +174,9 @@ class Counters:
         self.refusals = Counter(
             "atoll_refusals_total", "Requests that were refused, by the error's code.", ["code"]
         )
+        self.reports = Counter(
+            "atoll_reports_total", "Warnings and errors in the log, by their event.", ["event"]
+        )
         self.loop_blocked = Counter(
             "atoll_loop_blocked_total", "How often the event loop stood still."
         )

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from atoll.node.conversation import Answer, Asked, Interrupted, Killed, Needs, Ready
+from atoll.node.needs import Answer, Asked, Interrupted, Killed, Needs, Ready
 from atoll_guest.looking import LOOKING_SECONDS
 
 # A Ctrl-C that comes just before a wait does not end it; Python notices it after this long. The conversation asks again.

@@ -64,23 +64,30 @@ class Execution:
         return self.info
 
     async def finish(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
-        """Write down the end, as soon as the disk takes it; only then is anybody told."""
-        with anyio.CancelScope(shield=True):
-            while True:
-                try:
-                    self._write_end(outcome, state)
-                except Unavailable as error:
+        """Write down the end, as soon as the disk takes it; only then is anybody told.
+
+        If the node ends before, the next one tells what the log shows, or that the execution was lost.
+        """
+        is_held_up = False
+        while True:
+            try:
+                self._write_end(outcome, state)
+            except Unavailable as error:
+                if not is_held_up:
                     _log.warning(
                         "execution.held_up", extra={"execution": self.id, "reason": error.message}
                     )
-                    await anyio.sleep(_RETRY_SECONDS)
-                else:
-                    return
+                is_held_up = True
+                await anyio.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     def _write_end(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
         if not self.log.has_ended:
             self.log.end(outcome)
-        self.record = replace(self.record, state=state.value, outcome=outcome, ended_at=time.time())
+        # Never before the beginning, though the clock may have been set back.
+        ended_at = max(time.time(), self.record.started_at)
+        self.record = replace(self.record, state=state.value, outcome=outcome, ended_at=ended_at)
         self._records.remember(self.record)
         self._ended.set()
         self._hooks.tell(
@@ -129,14 +136,14 @@ class ProcessExecution(Execution):
                     tasks.start_soon(self.feed.run)
                 end = await OutputPump(process, self.log, self.relays).run()
                 tasks.cancel_scope.cancel()
-            outcome, state = self._outcome(end), _state_of(end)
+            # Before it is released: a node that takes over in between would find neither it nor its end.
+            await self.finish(self._outcome(end), _state_of(end))
         except AtollError as error:
             _log.warning("execution.lost", extra={"execution": self.id, "reason": error.message})
-            outcome, state = {"reason": "lost", "message": error.message}, ExecutionState.LOST
+            await self.finish({"reason": "lost", "message": error.message}, ExecutionState.LOST)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._release(process)
-        await self.finish(outcome, state)
 
     async def cancel(self) -> None:
         """End it and all that it started."""
@@ -181,7 +188,7 @@ class ProcessExecution(Execution):
             "timed_out": self._expired,
             "aborted": reason in (EndReason.KILLED, EndReason.LOST),
             "truncated": dict(self.log.truncated),
-            "duration": time.time() - self.record.started_at,
+            "duration": self.log.age,
         }
 
     async def _release(self, process: Process) -> None:

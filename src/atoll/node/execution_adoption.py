@@ -61,14 +61,14 @@ class ExecutionAdoption:
             record, log = self._executions.resume_log(left)
             adoption = by_sandbox.get(record.sandbox)
             if log.has_ended:
-                await self._end_by_log(record, log)
+                self._end_by_log(record, log)
             elif adoption is None:
-                await self._lose(record, log, "its sandbox is no more")
+                self._lose(record, log, "its sandbox is no more")
             elif record.kind == ExecutionKind.CELL.value:
                 cells.append(_Left(record, log, adoption))
             else:
                 await self._adopt_process(_Left(record, log, adoption))
-        await self._adopt_cells(cells, adoptions)
+        self._adopt_cells(cells, adoptions)
 
     async def _adopt_process(self, left: _Left) -> None:
         execution = ProcessExecution(left.record, left.log, self._records, self._hooks)
@@ -77,7 +77,7 @@ class ExecutionAdoption:
         try:
             process = await resident.hosted.find_process(ProcessId(left.record.id), command)
         except AtollError as error:
-            await self._lose(left.record, left.log, error.message)
+            self._lose(left.record, left.log, error.message)
             return
         execution.process = process
         for fd in resident.hosted.kept(stdin_slot(execution.id)):
@@ -85,7 +85,7 @@ class ExecutionAdoption:
         execution.relays = _find_relays(resident, left.record)
         self._executions.take_over(resident, execution)
 
-    async def _adopt_cells(self, cells: Sequence[_Left], adoptions: Sequence[Adoption]) -> None:
+    def _adopt_cells(self, cells: Sequence[_Left], adoptions: Sequence[Adoption]) -> None:
         named = {each.record.id for each in cells}
         begun: dict[str, SpooledRequest] = {}
         for adoption in adoptions:
@@ -96,18 +96,18 @@ class ExecutionAdoption:
                     self._tasks.start_soon(self._hear_out, kernel, request)
         # The one that was begun holds its kernel's turn before those that waited ask for it.
         for left in sorted(cells, key=lambda each: each.record.id not in begun):
-            await self._adopt_cell(left, begun.get(left.record.id))
+            self._adopt_cell(left, begun.get(left.record.id))
 
-    async def _adopt_cell(self, left: _Left, begun: SpooledRequest | None) -> None:
+    def _adopt_cell(self, left: _Left, begun: SpooledRequest | None) -> None:
         record, log = left.record, left.log
         execution = CellExecution(record, log, self._records, self._hooks)
         kernels = {kernel.id: kernel for kernel in left.adoption.requests}
         execution.kernel = kernels.get(record.what["kernel"])
         if execution.kernel is None:
-            await self._lose(record, log, "its kernel is no more")
+            self._lose(record, log, "its kernel is no more")
             return
         if begun is None and log.count:
-            await self._lose(record, log, "how it ended was not written down")
+            self._lose(record, log, "how it ended was not written down")
             return
         execution.begun = begun
         if begun is None:
@@ -121,17 +121,18 @@ class ExecutionAdoption:
         except AtollError as error:
             _log.warning("kernel.lost", extra={"kernel": kernel.id, "reason": error.message})
 
-    async def _end_by_log(self, record: ExecutionRecord, log: ExecutionLog) -> None:
+    def _end_by_log(self, record: ExecutionRecord, log: ExecutionLog) -> None:
         (end,) = log.read(log.count - 1)
         is_lost = end.value.get("reason") == "lost"
         state = ExecutionState.LOST if is_lost else ExecutionState.ENDED
-        await Execution(record, log, self._records, self._hooks).finish(end.value, state)
+        execution = Execution(record, log, self._records, self._hooks)
+        self._executions.end_soon(execution, end.value, state)
 
-    async def _lose(self, record: ExecutionRecord, log: ExecutionLog, reason: str) -> None:
+    def _lose(self, record: ExecutionRecord, log: ExecutionLog, reason: str) -> None:
         _log.warning("execution.lost", extra={"execution": record.id, "reason": reason})
         outcome = {"reason": "lost", "message": reason}
         execution = Execution(record, log, self._records, self._hooks)
-        await execution.finish(outcome, ExecutionState.LOST)
+        self._executions.end_soon(execution, outcome, ExecutionState.LOST)
 
 
 def _find_relays(resident: Resident, record: ExecutionRecord) -> Relays:

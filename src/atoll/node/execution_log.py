@@ -149,6 +149,11 @@ class ExecutionLog:
         return self._count
 
     @property
+    def age(self) -> float:
+        """How many seconds ago it was begun."""
+        return max(0.0, clock.now() - self._header.started)
+
+    @property
     def has_ended(self) -> bool:
         """Whether the last event is the end."""
         return self._has_ended

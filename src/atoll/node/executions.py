@@ -158,7 +158,9 @@ class Executions:
         except BaseException as error:
             if input_fd is not None:
                 os.close(input_fd)
-            self._tasks.start_soon(self._end_unstarted, execution, error)
+            message = error.message if isinstance(error, AtollError) else type(error).__name__
+            outcome = {"reason": "not_started", "message": message}
+            self.end_soon(execution, outcome, ExecutionState.ENDED)
             raise
         if input_fd is not None:
             execution.feed = feed_stdin(execution, input_fd)
@@ -214,11 +216,20 @@ class Executions:
         finally:
             self._running.pop(execution.id, None)
 
-    async def _end_unstarted(self, execution: Execution, error: BaseException) -> None:
-        message = error.message if isinstance(error, AtollError) else type(error).__name__
-        outcome = {"reason": "not_started", "message": message}
-        await execution.finish(outcome, ExecutionState.ENDED)
-        self._running.pop(execution.id, None)
+    def end_soon(
+        self, execution: Execution, outcome: Mapping[str, Any], state: ExecutionState
+    ) -> None:
+        """Write down the end of an execution of which nothing runs, as soon as the disk takes it."""
+        self._running[execution.id] = execution
+        self._tasks.start_soon(self._end, execution, outcome, state)
+
+    async def _end(
+        self, execution: Execution, outcome: Mapping[str, Any], state: ExecutionState
+    ) -> None:
+        try:
+            await execution.finish(outcome, state)
+        finally:
+            self._running.pop(execution.id, None)
 
     # --- what a next node needs ------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from atoll.engines.contract import Process, Sandbox
-from atoll.errors import NotFound
+from atoll.errors import AtollError, NotFound
 from atoll.model.ids import KernelId, ProcessId, SandboxId
 from atoll.model.kernel import Cell, Event, KernelInfo
 from atoll.model.process import Command
@@ -152,7 +152,11 @@ class HostedSandbox:
     async def _open(self, kernel_id: KernelId | None = None, *, is_main: bool) -> Kernel:
         kernel = await Kernel.open(self._sandbox, self._spec.env, self._spools)
         kernel.id = kernel_id or kernel.id
-        kernel.label(is_main=is_main)
+        try:
+            kernel.label(is_main=is_main)
+        except AtollError:
+            await kernel.close()
+            raise
         self._kernels[kernel.id] = kernel
         return kernel
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import anyio
@@ -14,7 +15,7 @@ from atoll.model.ids import ProcessId
 from atoll.model.sandbox import SandboxSpec
 from atoll.node.drivers import AtHome, drive_here
 from atoll.node.hosted import HostedSandbox
-from atoll.node.kernel_spool import SpooledRequest, Spools, relay_name
+from atoll.node.kernel_spool import KeptDescriptors, SpooledRequest, Spools, spool_slot
 from atoll.node.kernels import Kernel
 from atoll.node.spool_folders import SpoolFolders
 
@@ -78,6 +79,11 @@ class Hosting:
                 requests[kernel] = request
         return AdoptedSandbox(hosted, requests)
 
+    def forget_others(self, sandboxes: Collection[str]) -> None:
+        """Remove what another node left of kernels in sandboxes, by their engine's ids, other than these."""
+        if self.spools is not None:
+            self.spools.keep_only(sandboxes)
+
     def _host(self, spec: SandboxSpec, sandbox: Sandbox) -> HostedSandbox:
         return HostedSandbox(spec, sandbox, self.tasks, self._spools_of(sandbox))
 
@@ -99,10 +105,10 @@ async def _adopt_kernel(
 ) -> tuple[Kernel, SpooledRequest, bool]:
     label = spools.read_label(process_id)
     process = await sandbox.find_kernel(process_id)
-    relay = sandbox.kept(relay_name(process_id))
-    if len(relay) != 2:
-        raise NotFound(f"the relay of kernel {label.kernel} was not kept")
-    spool, request = spools.adopt(process, (relay[0], relay[1]))
+    kept = sandbox.kept(spool_slot(process_id))
+    if len(kept) != len(KeptDescriptors._fields):
+        raise NotFound(f"the spool of kernel {label.kernel} was not kept")
+    spool, request = spools.adopt(process, KeptDescriptors(*kept))
     kernel = Kernel(process, spool)
     kernel.id = label.kernel
     return kernel, request, label.is_main

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import anyio
 import anyio.to_thread
 
 from atoll.errors import AtollError
+from atoll.node.clock import Calendar
 from atoll.node.log_books import LogBooks
 from atoll.node.records import Records
 
@@ -41,9 +41,11 @@ class Housekeeping:
         books: LogBooks,
         kernels: Path,
         is_hosted: Callable[[str], bool],
+        calendar: Calendar,
     ) -> None:
         self._is_hosted = is_hosted  # whether there is a living sandbox of an engine's id
         self._rules = rules
+        self._calendar = calendar
         self._records = records
         self._books = books
         self._kernels = kernels
@@ -60,7 +62,7 @@ class Housekeeping:
 
     async def tidy(self) -> None:
         """Forget old history, and remove folders that belong to nothing."""
-        before = time.time() - self._rules.history_seconds
+        before = self._calendar.today() - self._rules.history_seconds
         await self._records.prune(before=before, keep=self._rules.history_count)
         named = await self._records.books()
         await self._remove_orphans(
@@ -81,7 +83,7 @@ class Housekeeping:
     def _old(self, folder: Path) -> Iterator[Path]:
         if not folder.exists():
             return
-        latest = time.time() - self._rules.orphan_age_seconds
+        latest = self._calendar.today() - self._rules.orphan_age_seconds
         for path in folder.iterdir():
             try:
                 if path.stat().st_mtime < latest:

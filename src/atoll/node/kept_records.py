@@ -21,7 +21,7 @@ from anyio import to_thread
 from sqlalchemy import Column, ColumnElement, select
 
 from atoll.errors import AtollError, InternalError, Unavailable
-from atoll.model.ids import ExecutionId, SandboxId, WorkspaceId
+from atoll.model.ids import ExecutionId, SandboxId
 from atoll.model.sandbox import SandboxState
 from atoll.node.journal import Entry, Journal
 from atoll.node.records import (
@@ -32,15 +32,14 @@ from atoll.node.records import (
     Record,
     RecordPage,
     SandboxRecord,
-    WorkspaceRecord,
 )
 from atoll.node.store import Change, Key, Store, sqlite_url
-from atoll.node.tables import EXECUTIONS, SANDBOXES, WORKSPACES, Kind, from_fields, to_fields
+from atoll.node.tables import EXECUTIONS, SANDBOXES, Kind, from_fields, to_fields
 
 _log = logging.getLogger(__name__)
 _Place: TypeAlias = tuple[type[Any], Key]
 
-_READ_SECONDS = 2.0
+_READ_SECONDS = 1.5
 _OPEN_SECONDS = 30.0
 _PRUNE_SECONDS = 60.0
 _GATHER_SECONDS = 0.2
@@ -55,7 +54,6 @@ _KINDS: Mapping[str, type[Record]] = {
     "sandbox": SandboxRecord,
     "execution": ExecutionRecord,
     "key": IdempotencyRecord,
-    "workspace": WorkspaceRecord,
 }
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
@@ -139,14 +137,9 @@ class KeptRecords:
         self._take(Change(type(record), _key_of(record), record))
 
     def forget_key(self, owner: str, key: str) -> None:
-        self._forget(IdempotencyRecord, (owner, key))
-
-    def forget_workspace(self, workspace_id: WorkspaceId) -> None:
-        self._forget(WorkspaceRecord, (workspace_id,))
-
-    def _forget(self, kind: type[Record], key: Key) -> None:
-        self._journal.append({"kind": _WORDS[kind], "forget": key})
-        self._take(Change(kind, key, None))
+        entry = {"kind": _WORDS[IdempotencyRecord], "forget": (owner, key)}
+        self._journal.append(entry)
+        self._take(Change(IdempotencyRecord, (owner, key), None))
 
     def _take(self, change: Change) -> None:
         """Hold a change until the database has it."""
@@ -171,9 +164,6 @@ class KeptRecords:
     async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
         return await self._find(IdempotencyRecord, (owner, key))
 
-    async def find_workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecord | None:
-        return await self._find(WorkspaceRecord, (workspace_id,))
-
     async def list_sandboxes(
         self,
         *,
@@ -188,7 +178,7 @@ class KeptRecords:
         wanted = _equal({columns.owner: owner, columns.name: name})
         if states is not None:
             wanted.append(columns.state.in_(states))
-        with _soon():
+        with _soon(self._patience()):
             await self._settle()
             return await self._store.list(
                 SandboxRecord, *wanted, limit=limit, after=after, labels=labels
@@ -204,7 +194,7 @@ class KeptRecords:
     ) -> RecordPage[ExecutionRecord]:
         columns = EXECUTIONS.c
         wanted = _equal({columns.sandbox: sandbox, columns.owner: owner})
-        with _soon():
+        with _soon(self._patience()):
             await self._settle()
             return await self._store.list(ExecutionRecord, *wanted, limit=limit, after=after)
 
@@ -222,14 +212,6 @@ class KeptRecords:
             after = page.after
             if after is None:
                 return found[::-1]
-
-    async def list_workspaces(
-        self, *, owner: str | None = None, limit: int = 100, after: str | None = None
-    ) -> RecordPage[WorkspaceRecord]:
-        wanted = _equal({WORKSPACES.c.owner: owner})
-        with _soon():
-            await self._settle()
-            return await self._store.list(WorkspaceRecord, *wanted, limit=limit, after=after)
 
     async def _find(self, kind: type[Kind], key: Key) -> Kind | None:
         if (change := self._unsettled.get((kind, key))) is not None:
@@ -264,6 +246,11 @@ class KeptRecords:
                 self._note(error.message)
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _patience(self) -> float:
+        """Return how long to wait for the database with all that is remembered; of one that is away nothing is expected."""
+        unsettled = len(self._unsettled) if self.is_healthy else 0
+        return _READ_SECONDS + _SAVE_SECONDS_EACH * unsettled
 
     async def _settle(self) -> None:
         """Return once the database has all that is remembered at this moment; raises what stands against it."""

@@ -3,6 +3,9 @@
 What it says on its channel and what it prints is moved into files without a moment in which a kill could lose it (see
 `spool`), and read from there. The files hold what belongs to the request that is being carried out; `begin` empties them. Whoever takes
 the kernel over reads them from their beginning, through the same conversation.
+
+A request goes the other way, from memory that outlives the node: sendfile(2) moves its bytes and the position in it within one system
+call, so that whoever holds it next sends just what is missing.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -76,8 +80,7 @@ class Phase(StrEnum):
     """How far a request has come."""
 
     PREPARING = "preparing"  # the kernel has heard nothing of it
-    SENDING = "sending"  # it may have heard a part
-    SENT = "sent"
+    ASKED = "asked"  # the kernel has heard all of it, but for what waits to be sent
 
 
 class SpooledRequest(NamedTuple):
@@ -88,7 +91,26 @@ class SpooledRequest(NamedTuple):
     last_word: str = "end"
     execution: str = ""
     deadline: float | None = None  # of the monotonic clock
-    phase: Phase = Phase.SENT
+    phase: Phase = Phase.ASKED
+
+
+class KeptDescriptors(NamedTuple):
+    """What of a spool is no file, and outlives the node by way of its engine."""
+
+    relay_end: int
+    relay_start: int
+    request: int  # memory that holds what is asked; its position tells how much of that was sent
+
+    @classmethod
+    def make(cls) -> KeptDescriptors:
+        """Return those of a new spool."""
+        relay = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return cls(*relay, os.memfd_create("request", os.MFD_CLOEXEC))
+        except BaseException:
+            for end in relay:
+                os.close(end)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +129,31 @@ class KernelSpool:
         process: KernelProcess,
         folders: SpoolFolders,
         folder: Path,
-        relay: tuple[int, int],
+        kept: KeptDescriptors,
     ) -> None:
         self._folders = folders
         self._folder = folder
-        self._relay = relay
+        self._request = kept.request
+        self._channel = process.channel
         self._started = time.monotonic()
         descriptors = process.descriptors()
-        self._printed = {
-            stream: SpoolFile(folder / stream, descriptors[stream]) for stream in _STREAMS
-        }
-        self._said = SpoolFile(folder / "channel", process.channel.fileno(), relay)
-        self._state = os.open(folder / "state", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Never ready: what to wait on while the disk is full, for the kernel's own descriptors are ready all the time.
-        self.nothing = os.eventfd(0, os.EFD_CLOEXEC)
-        self._is_open = True
+        self._printed: dict[Stream, SpoolFile] = {}
+        with ExitStack() as opened:
+            for each in kept:
+                opened.callback(os.close, each)
+            for stream in _STREAMS:
+                file = SpoolFile(folder / stream, descriptors[stream])
+                self._printed[stream] = opened.enter_context(closing(file))
+            relay = (kept.relay_end, kept.relay_start)
+            self._said = opened.enter_context(
+                closing(SpoolFile(folder / "channel", self._channel.fileno(), relay))
+            )
+            self._state = os.open(folder / "state", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            opened.callback(os.close, self._state)
+            # Never ready: what to wait on while the disk is full, for the kernel's own descriptors are ready all the time.
+            self.nothing = os.eventfd(0, os.EFD_CLOEXEC)
+            opened.callback(os.close, self.nothing)
+            self._opened = opened.pop_all()
 
     @property
     def is_held_up(self) -> bool:
@@ -143,18 +175,41 @@ class KernelSpool:
                 taken.append(Output(stream, data, time.monotonic() - self._started))
         return taken
 
-    def begin(self, request: SpooledRequest) -> None:
-        """Forget the last request, and write down what has to be known of the next one."""
-        self.note(request._replace(phase=Phase.PREPARING))
+    def begin(self, request: SpooledRequest, frame: bytes = b"") -> None:
+        """Forget the last request, write down what has to be known of the next one, and have its frame ready to be sent."""
+        self._note(request._replace(phase=Phase.PREPARING))
         self.forget()
-        self.note(request)
+        self._prepare(frame)
+        self._note(request)
+
+    def send(self) -> bool:
+        """Send what the kernel has not got yet of the request; return whether some is left.
+
+        Raises `BlockingIOError` if it takes nothing at present.
+        """
+        left = os.fstat(self._request).st_size - os.lseek(self._request, 0, os.SEEK_CUR)
+        if left > 0:
+            left -= os.sendfile(self._channel.fileno(), self._request, None, left)
+        if left <= 0:
+            # A large one must not hold memory; what is still on its way is not touched by that.
+            os.ftruncate(self._request, 0)
+        return left > 0
 
     def forget(self) -> None:
         """Empty the files."""
         for file in (self._said, *self._printed.values()):
             file.empty()
 
-    def note(self, request: SpooledRequest) -> None:
+    def _prepare(self, frame: bytes) -> None:
+        # Never over an older one: its pages may still be on their way, and what is sent is those, not a copy.
+        os.ftruncate(self._request, 0)
+        os.lseek(self._request, 0, os.SEEK_SET)
+        try:
+            os.pwrite(self._request, frame, 0)
+        except OSError as error:
+            raise write_error(error) from error
+
+    def _note(self, request: SpooledRequest) -> None:
         """Write down what has to be known of a request; killed or not, all of it or nothing."""
         text = json.dumps(request).encode()
         try:
@@ -163,17 +218,15 @@ class KernelSpool:
             raise write_error(error) from error
 
     def label(self, label: KernelLabel) -> None:
-        """Write down which kernel this is."""
-        (self._folder / "label").write_text(json.dumps([label.kernel, label.is_main]))
+        """Write down which kernel this is; raises `Unavailable` while the disk is full."""
+        try:
+            (self._folder / "label").write_text(json.dumps([label.kernel, label.is_main]))
+        except OSError as error:
+            raise write_error(error) from error
 
     def close(self) -> None:
         """Let go of the files; they stay for whoever takes the kernel over. Safe to call twice."""
-        if self._is_open:
-            self._is_open = False
-            for file in (self._said, *self._printed.values()):
-                file.close()
-            for fd in (self._state, self.nothing, *self._relay):
-                os.close(fd)
+        self._opened.close()
 
     def remove(self) -> None:
         """Remove the files of a kernel that is no more; safe to call twice."""
@@ -195,11 +248,16 @@ class Spools:
         self._keep = keep  # holds descriptors for a next node
 
     def open(self, process: KernelProcess) -> KernelSpool:
-        """Return the spool of a new kernel."""
-        folder = self._folders.take(self._name(process.id))
-        relay = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._keep(relay_name(process.id), relay)
-        return KernelSpool(process, self._folders, folder, relay)
+        """Return the spool of a new kernel; raises `Unavailable` while the disk is full."""
+        try:
+            folder = self._folders.take(self._name(process.id))
+            kept = KeptDescriptors.make()
+            spool = KernelSpool(process, self._folders, folder, kept)
+        except OSError as error:
+            self.remove(process.id)
+            raise write_error(error) from error
+        self._keep(spool_slot(process.id), kept)
+        return spool
 
     def found(self) -> Sequence[ProcessId]:
         """Return the kernels that another node left, the oldest first."""
@@ -207,12 +265,12 @@ class Spools:
         return [ProcessId(folder.name.partition(".")[2]) for folder in folders]
 
     def adopt(
-        self, process: KernelProcess, relay: tuple[int, int]
+        self, process: KernelProcess, kept: KeptDescriptors
     ) -> tuple[KernelSpool, SpooledRequest]:
         """Return the spool of a kernel that another node left, and its last request; raises `NotFound`."""
         folder = self._folders.place(self._name(process.id))
         request = read_request(folder)
-        spool = KernelSpool(process, self._folders, folder, relay)
+        spool = KernelSpool(process, self._folders, folder, kept)
         if request.phase is Phase.PREPARING:
             # Nothing was asked, and of what was asked before all is known.
             spool.forget()
@@ -236,9 +294,9 @@ class Spools:
         return f"{self._sandbox}.{process_id}"
 
 
-def relay_name(process_id: ProcessId) -> str:
-    """Return under which name a kernel's relay is kept."""
-    return f"relay/{process_id}"
+def spool_slot(process_id: ProcessId) -> str:
+    """Return under which name the descriptors of a kernel's spool are kept."""
+    return f"spool/{process_id}"
 
 
 def read_request(folder: Path) -> SpooledRequest:
@@ -251,5 +309,8 @@ def read_request(folder: Path) -> SpooledRequest:
     text = data[_STATE.size : _STATE.size + length]
     if not text or crc32(text) != checksum:
         raise NotFound(f"nothing is known of the kernel in {folder.name}")
-    request = SpooledRequest(*json.loads(text))
-    return request._replace(phase=Phase(request.phase))
+    try:
+        request = SpooledRequest(*json.loads(text))
+        return request._replace(phase=Phase(request.phase))
+    except (TypeError, ValueError) as error:
+        raise NotFound(f"another version of Atoll noted the request in {folder.name}") from error

@@ -12,15 +12,11 @@ from atoll.engines.contract import KernelProcess, Sandbox
 from atoll.errors import InvalidRequest, Unavailable
 from atoll.model.ids import KernelId, new_kernel_id
 from atoll.model.kernel import Cell, KernelInfo
-from atoll.node.conversation import (
-    MAX_OUTPUT_BYTES,
-    Call,
-    Conversation,
-    Listener,
-    Needs,
-)
+from atoll.node.call import MAX_OUTPUT_BYTES, Call, Listener
+from atoll.node.conversation import Conversation
 from atoll.node.drivers import Control, Prompter, drive
 from atoll.node.kernel_spool import KernelLabel, KernelSpool, SpooledRequest, Spools
+from atoll.node.needs import Needs
 from atoll.node.turns import Turns
 
 
@@ -45,11 +41,13 @@ class Kernel:
 
         Raises:
             Unsupported: the sandbox's template has no interpreter.
-            Unavailable: the kernel ended before it was ready.
+            Unavailable: the kernel ended before it was ready, or what it says could not be kept.
         """
         process = sandbox.take_kernel() or await sandbox.fork_kernel()
-        kernel = cls(process, None if spools is None else spools.open(process))
+        kernel = cls(process)
         try:
+            if spools is not None:
+                kernel = cls(process, spools.open(process))
             await drive(kernel.greet(env or {}), kernel.control)
         except BaseException:
             await kernel.close()

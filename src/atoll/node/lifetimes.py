@@ -15,6 +15,9 @@ from atoll.node import clock
 
 # The machine may sleep, and so may this task: it looks at least this often.
 _MOST_SECONDS = 60.0
+# Later than this it was stopped itself, or the machine slept. Whoever asked for something meanwhile is heard first.
+_LATE_SECONDS = 0.5
+_HEARING_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +144,15 @@ class Lifetimes:
         """End what has to end, for ever."""
         while True:
             await self.sweep()
-            seconds = max(0.0, self._next - clock.now())
-            with anyio.move_on_after(min(seconds, _MOST_SECONDS)):
-                await self._news.wait()
-            self._news = anyio.Event()
+            await self._wait()
+
+    async def _wait(self) -> None:
+        seconds = max(0.0, self._next - clock.now())
+        with anyio.move_on_after(min(seconds, _MOST_SECONDS)):
+            await self._news.wait()
+        self._news = anyio.Event()
+        if clock.now() - self._next > _LATE_SECONDS:
+            await anyio.sleep(_HEARING_SECONDS)
 
     async def sweep(self) -> None:
         """End what has to end now."""

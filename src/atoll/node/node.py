@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from atoll.node.kernel_spool import SpooledRequest
 from atoll.node.kernels import Kernel
 from atoll.node.lifetimes import LifetimeRules, Lifetimes, Mortal
 from atoll.node.pool import Pool
-from atoll.node.quotas import QuotaRules, Quotas
+from atoll.node.quotas import QuotaRules, Quotas, measure_free_bytes
 from atoll.node.records import Records, SandboxRecord
 from atoll.node.residents import Resident, describe, new_record
 from atoll.node.spool_folders import SpoolFolders
@@ -118,11 +119,11 @@ class Node:
         self._guard = threading.Lock()
         self._residents: dict[SandboxId, Resident] = {}
         self._ids: set[SandboxId] = set()  # also of those that are being made
-        self._quotas = Quotas(rules.quotas)
+        self._quotas = Quotas(rules.quotas, partial(measure_free_bytes, engine))
         self._hooks = Hooks(hooks, home.tasks, home.wake, hook_failed)
         self._lifetimes = Lifetimes(rules.lifetimes, self._mortals, self._end_mortal, home.wake)
         self._closed = False
-        self.pool = Pool(self._hosting, home.wake)
+        self.pool = Pool(self._hosting, home.wake, self._quotas.has_room)
         self._workspaces = workspaces
 
     # --- creating --------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ class Node:
     ) -> Resident:
         """Take in a sandbox that is ready."""
         if hold is not None:
-            hosted.keep(_WORKSPACE_LOCK, [hold.lock])
+            self._keep_lock(record, hosted, hold)
         # One from the pool has another id for its engine, by which it would be taken over.
         spec = {**record.spec, "id": hosted.engine_id}
         resident = Resident(replace(record, state=SandboxState.RUNNING, spec=spec), hosted, hold)
@@ -214,6 +215,15 @@ class Node:
         self._take_in(resident)
         self._hooks.tell(SandboxCreated(resident.info))
         return resident
+
+    def _keep_lock(self, record: SandboxRecord, hosted: HostedSandbox, hold: WorkspaceHold) -> None:
+        """Have the lock on a workspace outlive this node with the sandbox; without it there is no sandbox."""
+        try:
+            hosted.keep(_WORKSPACE_LOCK, [hold.lock])
+        except AtollError as error:
+            self._home.wake(self._home.tasks.start_soon, hosted.destroy)
+            self._give_up(record, error, hold)
+            raise
 
     def _take_in(self, resident: Resident) -> None:
         hooks = self._hooks
@@ -385,7 +395,7 @@ class Node:
         self._hooks.tell(SandboxDestroyed(describe(ended)))
 
     def _write_end(self, record: SandboxRecord, state: SandboxState, reason: str) -> SandboxRecord:
-        ended = replace(record, state=state, reason=reason, ended_at=time.time())
+        ended = replace(record, state=state, reason=reason, ended_at=_time_of_end(record))
         try:
             self._records.remember(ended)
         finally:
@@ -414,6 +424,7 @@ class Node:
         for sandbox_id in left:
             with _reported("sandbox.not_discarded", sandbox=sandbox_id):
                 await self._engine.discard(sandbox_id)
+        self._hosting.forget_others({each.resident.hosted.engine_id for each in adopted})
         if self._workspaces is not None:
             await anyio.to_thread.run_sync(self._workspaces.clean)
         return adopted
@@ -464,7 +475,8 @@ class Node:
 
     def _write_loss(self, record: SandboxRecord, reason: str) -> None:
         _log.warning("sandbox.lost", extra={"sandbox": record.id, "reason": reason})
-        lost = replace(record, state=SandboxState.LOST, reason=reason, ended_at=time.time())
+        ended_at = _time_of_end(record)
+        lost = replace(record, state=SandboxState.LOST, reason=reason, ended_at=ended_at)
         self._records.remember(lost)
         self._hooks.tell(SandboxDestroyed(describe(lost)))
 
@@ -489,6 +501,8 @@ class Node:
         while True:
             await anyio.sleep(_LOOK_SECONDS)
             self.notice_losses()
+            with _reported("pool.not_shed"):
+                await self.pool.shed()
             for resident in self.living():
                 if resident.ending is not None and not resident.attempts:
                     self._home.tasks.start_soon(self._end_mortal, resident, resident.ending)
@@ -496,12 +510,12 @@ class Node:
     def notice_losses(self) -> None:
         """Take note of sandboxes that ended by themselves."""
         for resident in self.living():
-            if resident.ending is None and resident.hosted.info.state is SandboxState.LOST:
-                _log.warning("sandbox.lost", extra={"sandbox": resident.id})
+            info = resident.hosted.info
+            if resident.ending is None and info.state is SandboxState.LOST:
+                reason = info.reason or "its processes ended without being asked to"
+                _log.warning("sandbox.lost", extra={"sandbox": resident.id, "reason": reason})
                 self._home.wake(self._home.tasks.start_soon, resident.bury)
-                self._ended(
-                    resident, SandboxState.LOST, "its processes ended without being asked to"
-                )
+                self._ended(resident, SandboxState.LOST, reason)
 
     def _mortals(self) -> Sequence[Mortal]:
         return [each for each in self.living() if each.ending is None]
@@ -510,6 +524,11 @@ class Node:
         assert isinstance(mortal, Resident)
         with _reported("sandbox.not_destroyed", sandbox=mortal.id):
             await self.end(mortal, reason)
+
+
+def _time_of_end(record: SandboxRecord) -> float:
+    """Return the time of day, but none before the beginning: the clock may have been set back."""
+    return max(time.time(), record.created_at)
 
 
 def _with_workspace(request: SandboxRequest, hold: WorkspaceHold) -> SandboxRequest:

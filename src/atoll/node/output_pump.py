@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import select
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ class OutputPump:
         return end
 
     async def _move_as_it_comes(self) -> None:
-        with select.epoll() as watched:
+        with await self._open_epoll() as watched:
             for fd in self._streams:
                 watched.register(fd, select.EPOLLIN)
             while self._streams:
@@ -58,6 +59,17 @@ class OutputPump:
                         watched.unregister(fd)
                         del self._streams[fd]
         self._drained.set()
+
+    async def _open_epoll(self) -> select.epoll:
+        """Return one as soon as there is a descriptor for it; the program waits meanwhile, as on a full disk."""
+        while True:
+            try:
+                return select.epoll()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                self._note_held_up(error.strerror or "no descriptor is left")
+                await anyio.sleep(_RETRY_SECONDS)
 
     async def _move_rest(self) -> None:
         for stream in self._streams.values():
@@ -71,11 +83,14 @@ class OutputPump:
             try:
                 moved = self._log.move(stream)
             except Unavailable as error:
-                if not self._is_held_up:
-                    _log.warning("execution.held_up", extra={"reason": error.message})
-                self._is_held_up = True
+                self._note_held_up(error.message)
                 await anyio.sleep(_RETRY_SECONDS)
             else:
                 self._is_held_up = False
                 await anyio.lowlevel.checkpoint()
                 return moved
+
+    def _note_held_up(self, reason: str) -> None:
+        if not self._is_held_up:
+            _log.warning("execution.held_up", extra={"reason": reason})
+        self._is_held_up = True

@@ -13,6 +13,7 @@ import anyio
 from atoll.errors import AtollError, InvalidRequest
 from atoll.model.ids import SandboxId, new_sandbox_id
 from atoll.model.sandbox import SandboxSpec, SandboxState
+from atoll.model.sizes import MIB
 from atoll.node.hosted import HostedSandbox
 from atoll.node.hosting import Hosting
 
@@ -20,6 +21,9 @@ MOST_READY = 1000
 # Whoever has just got a sandbox works with it now; making the next one can wait.
 _REST_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
+# The pool gives way while this much is left before anybody would be refused; it comes back only when there is more,
+# for otherwise it would be made and thrown away in turn.
+_SHED_BYTES, _REFILL_BYTES = 128 * MIB, 384 * MIB
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +41,17 @@ class _Shelf:
 class Pool:
     """Ready sandboxes by their whole configuration. `take` may be called in any thread."""
 
-    def __init__(self, hosting: Hosting, wake: Callable[..., object]) -> None:
+    def __init__(
+        self,
+        hosting: Hosting,
+        wake: Callable[..., object],
+        has_room: Callable[[int], bool] = lambda _spare_bytes: True,
+    ) -> None:
+        """Keep sandboxes as long as `has_room` says that there is memory for one more, and so much to spare."""
         self._hosting = hosting
         self._tasks = hosting.tasks
         self._wake = wake  # runs a function in the node's event loop
+        self._has_room = has_room
         self._shelves: dict[Hashable, _Shelf] = {}
         self._guard = threading.Lock()
 
@@ -70,6 +81,18 @@ class Pool:
         self._refill(shelf)
         return found
 
+    async def shed(self) -> int:
+        """Give up ready sandboxes while memory is short; return how many. They are made anew when it no longer is."""
+        count = 0
+        for shelf in list(self._shelves.values()):
+            while shelf.ready and not self._has_room(_SHED_BYTES):
+                await shelf.ready.pop().destroy()
+                count += 1
+                self._refill(shelf)
+        if count:
+            _log.warning("pool.shed", extra={"sandboxes": count})
+        return count
+
     def ready(self) -> Sequence[HostedSandbox]:
         """Return the sandboxes that are ready."""
         return [hosted for shelf in list(self._shelves.values()) for hosted in list(shelf.ready)]
@@ -96,6 +119,9 @@ class Pool:
         try:
             await anyio.sleep(_REST_SECONDS)
             while len(shelf.ready) < shelf.wanted:
+                if not self._has_room(_REFILL_BYTES):
+                    await anyio.sleep(_RETRY_SECONDS)
+                    continue
                 try:
                     shelf.ready.append(await self._make(shelf))
                 except AtollError as error:
@@ -122,5 +148,6 @@ def configuration(spec: SandboxSpec) -> Hashable:
         tuple(sorted(spec.env.items())),
         spec.hostname,
         tuple(spec.mounts),
+        spec.workspace,
         spec.kernel,
     )

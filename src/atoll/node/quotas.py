@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from atoll.engines.contract import Engine
 from atoll.errors import LimitExceeded, Unavailable
 from atoll.model.sizes import MIB, format_size
 
@@ -63,6 +64,11 @@ class Quotas:
             if not self._by_owner[owner]:
                 del self._by_owner[owner]
 
+    def has_room(self, spare_bytes: int = 0) -> bool:
+        """Whether a sandbox would be let in now, and leave so much more than the reserve."""
+        with self._guard:
+            return self._measure() - _FLOOR_BYTES - spare_bytes >= self._rules.reserve_bytes
+
     def count(self, owner: str | None = None) -> int:
         """Return how many places are taken."""
         with self._guard:
@@ -87,18 +93,28 @@ class Quotas:
                 limit=most,
             )
 
-    def _check_memory(self) -> None:
+    def _measure(self) -> int:
         now = time.monotonic()
         if now - self._looked_at > _LOOK_SECONDS:
             self._looked_at, self._free = now, self._free_bytes()
-        if self._free - _FLOOR_BYTES < self._rules.reserve_bytes:
+        return self._free
+
+    def _check_memory(self) -> None:
+        if self._measure() - _FLOOR_BYTES < self._rules.reserve_bytes:
             raise Unavailable(
-                f"the machine has {format_size(max(self._free, 0))} of memory free, of which"
+                f"{format_size(max(self._free, 0))} of memory are free for sandboxes, of which"
                 f" {format_size(self._rules.reserve_bytes)} stay so; try again when sandboxes have ended",
                 free_bytes=self._free,
                 reserve_bytes=self._rules.reserve_bytes,
             )
         self._free -= _FLOOR_BYTES
+
+
+def measure_free_bytes(engine: Engine) -> int:
+    """Return how much memory sandboxes can still get: what the machine has, or what the engine lets them have."""
+    allowed = engine.free_bytes()
+    free = read_free_bytes()
+    return free if allowed is None else min(free, allowed)
 
 
 def read_free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:

@@ -1,4 +1,4 @@
-"""What a node remembers of sandboxes, executions, idempotency keys and workspaces; here in memory, for embedded use.
+"""What a node remembers of sandboxes, executions and idempotency keys; here in memory, for embedded use.
 
 Standard library only, besides the model: records that outlive the process are in `kept_records`.
 """
@@ -76,20 +76,8 @@ class IdempotencyRecord:
     answer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceRecord:
-    """What is remembered of a workspace that outlives its sandboxes."""
-
-    id: WorkspaceId
-    owner: str
-    created_at: float
-    last_used_at: float
-    bytes_used: int = 0
-    sandbox: SandboxId | None = None  # the one that uses it
-
-
-Record: TypeAlias = SandboxRecord | ExecutionRecord | IdempotencyRecord | WorkspaceRecord
-Found = TypeVar("Found", SandboxRecord, ExecutionRecord, WorkspaceRecord)
+Record: TypeAlias = SandboxRecord | ExecutionRecord | IdempotencyRecord
+Found = TypeVar("Found", SandboxRecord, ExecutionRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +130,6 @@ class Records(Protocol):
         """Make a key free again; one that is not there is fine. Raises `Unavailable`."""
         ...
 
-    def forget_workspace(self, workspace_id: WorkspaceId) -> None:
-        """Drop the record of a workspace; one that is not there is fine. Raises `Unavailable`."""
-        ...
-
     def living(self) -> Sequence[SandboxRecord]:
         """Return the sandboxes of this node that have not ended, the oldest first."""
         ...
@@ -188,16 +172,6 @@ class Records(Protocol):
 
     async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
         """Return what a key stands for; None if it is free. Raises `Unavailable`."""
-        ...
-
-    async def find_workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecord | None:
-        """Return a workspace; None if there is none. Raises `Unavailable`."""
-        ...
-
-    async def list_workspaces(
-        self, *, owner: str | None = None, limit: int = 100, after: str | None = None
-    ) -> RecordPage[WorkspaceRecord]:
-        """Return workspaces, the newest first. Raises `Unavailable`, and `InvalidRequest` for a bad cursor."""
         ...
 
     async def prune(self, *, before: float, keep: int) -> None:
@@ -268,7 +242,6 @@ class MemoryRecords:
         self._ended: dict[ExecutionId, None] = {}  # in the order of their ends
         self._by_sandbox: dict[SandboxId, set[ExecutionId]] = {}
         self._keys: dict[tuple[str, str], IdempotencyRecord] = {}
-        self._workspaces: dict[WorkspaceId, WorkspaceRecord] = {}
 
     async def open(self) -> None:
         """Nothing has to be made ready."""
@@ -289,14 +262,9 @@ class MemoryRecords:
                     self._remember_execution(record)
                 case IdempotencyRecord():
                     self._keys[record.owner, record.key] = record
-                case WorkspaceRecord():
-                    self._workspaces[record.id] = record
 
     def forget_key(self, owner: str, key: str) -> None:
         self._keys.pop((owner, key), None)
-
-    def forget_workspace(self, workspace_id: WorkspaceId) -> None:
-        self._workspaces.pop(workspace_id, None)
 
     def living(self) -> Sequence[SandboxRecord]:
         with self._guard:
@@ -352,16 +320,6 @@ class MemoryRecords:
     async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
         return self._keys.get((owner, key))
 
-    async def find_workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecord | None:
-        return self._workspaces.get(workspace_id)
-
-    async def list_workspaces(
-        self, *, owner: str | None = None, limit: int = 100, after: str | None = None
-    ) -> RecordPage[WorkspaceRecord]:
-        with self._guard:
-            known = list(self._workspaces.values())
-        return _page((record for record in known if owner in (None, record.owner)), limit, after)
-
     async def prune(self, *, before: float, keep: int) -> None:
         with self._guard:
             for each in [key for key, record in self._keys.items() if record.created_at < before]:
@@ -411,21 +369,19 @@ class MemoryRecords:
             del self._by_sandbox[record.sandbox]
 
 
-def has_labels(
-    record: SandboxRecord | ExecutionRecord | WorkspaceRecord, labels: Mapping[str, str] | None
-) -> bool:
+def has_labels(record: SandboxRecord | ExecutionRecord, labels: Mapping[str, str] | None) -> bool:
     """Whether a sandbox carries all these labels; other records carry none."""
     carried = record.labels if isinstance(record, SandboxRecord) else {}
     return all(carried.get(key) == value for key, value in (labels or {}).items())
 
 
-def place_of(record: SandboxRecord | ExecutionRecord | WorkspaceRecord) -> tuple[float, str]:
+def place_of(record: SandboxRecord | ExecutionRecord) -> tuple[float, str]:
     """Return what records are listed by: their beginning, then their id."""
     begun = record.started_at if isinstance(record, ExecutionRecord) else record.created_at
     return begun, record.id
 
 
-def write_cursor(record: SandboxRecord | ExecutionRecord | WorkspaceRecord) -> str:
+def write_cursor(record: SandboxRecord | ExecutionRecord) -> str:
     """Return the cursor of a page that ends with this record."""
     begun, record_id = place_of(record)
     return f"{begun!r}_{record_id}"

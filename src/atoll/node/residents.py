@@ -5,20 +5,26 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import anyio.to_thread
+
 from atoll.model.ids import SandboxId
 from atoll.model.limits import LimitsInfo
 from atoll.model.sandbox import SandboxInfo, SandboxRequest, SandboxSpec, SandboxState
 from atoll.node import clock
 from atoll.node.hosted import HostedSandbox
 from atoll.node.records import SandboxRecord
+from atoll.node.workspaces import WorkspaceHold
 
 
 class Resident:
     """One living sandbox of a node."""
 
-    def __init__(self, record: SandboxRecord, hosted: HostedSandbox) -> None:
+    def __init__(
+        self, record: SandboxRecord, hosted: HostedSandbox, hold: WorkspaceHold | None = None
+    ) -> None:
         self.record = record
         self.hosted = hosted
+        self.hold = hold  # on its workspace, if that outlives it
         self.ending: str | None = None  # the reason, once it has to be destroyed
         self.attempts = 0  # to do so that are under way
 
@@ -52,17 +58,33 @@ class Resident:
         """When it was last used, by `clock.now`."""
         return self.hosted.activity.last
 
+    async def bury(self) -> None:
+        """End it and all in it, then let the next one have its workspace; safe to call twice."""
+        await self.hosted.destroy()
+        if self.hold is not None:
+            await anyio.to_thread.run_sync(self.hold.release)
+
+    def release_workspace(self) -> None:
+        """Let the next one have its workspace, after its end."""
+        if self.hold is not None:
+            self.hold.release()
+
     @property
     def info(self) -> SandboxInfo:
         """Facts at this moment."""
         engine = self.hosted.info
-        seen = replace(self.record, state=engine.state, last_active_at=self.last_active_at)
+        # One that has just ended is still here for a moment, and tells already why.
+        reason = self.hosted.end_reason or engine.reason if engine.state.is_over else ""
+        seen = replace(
+            self.record, state=engine.state, reason=reason, last_active_at=self.last_active_at
+        )
         return replace(describe(seen), limits=engine.limits)
 
     @property
     def last_active_at(self) -> float:
         """When it was last used, by the wall clock."""
-        return time.time() - (clock.now() - self.last_active)
+        at = time.time() - (clock.now() - self.last_active)
+        return max(at, self.record.created_at)
 
 
 def new_record(
@@ -103,7 +125,7 @@ def describe(record: SandboxRecord) -> SandboxInfo:
         engine=record.engine,
         template=record.template,
         state=record.state,
-        limits=LimitsInfo(spec.limits.resolve(), {}),
+        limits=LimitsInfo(spec.resolve_limits(), {}),
         owner=record.owner,
         name=record.name,
         labels=record.labels,

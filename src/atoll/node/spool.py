@@ -101,7 +101,7 @@ def write_error(error: OSError) -> Exception:
     if error.errno not in _MAY_PASS:
         return error
     return Unavailable(
-        f"output cannot be kept now ({error.strerror}); the program waits until there is room in the data directory",
+        f"output cannot be kept now ({error.strerror}); it can again once there is room in the data directory",
         errno=error.errno,
     )
 

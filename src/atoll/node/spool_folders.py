@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 FILES = ("channel", "stdout", "stderr", "state", "label")
@@ -28,6 +28,12 @@ class SpoolFolders:
             self._folder / name for name in os.listdir(self._folder) if name.startswith(beginning)
         ]
         return sorted(found, key=lambda each: each.stat().st_ctime_ns)
+
+    def keep_only(self, beginnings: Collection[str]) -> None:
+        """Take back all folders in use but those whose name up to the first dot is one of these."""
+        for name in os.listdir(self._folder):
+            if "." in name and name.partition(".")[0] not in beginnings:
+                self.give_back(self._folder / name)
 
     def place(self, name: str) -> Path:
         """Return where the folder of that name is."""

@@ -87,7 +87,7 @@ _CHUNK = 500
 _CONNECTIONS = 4
 _CONNECT_SECONDS = 2
 # Less than a caller waits, so that a lock which somebody holds is named as the reason.
-_BUSY_MILLISECONDS = 1500
+_BUSY_MILLISECONDS = 1200
 _WRITES = "atoll_writes"
 # A machine that has gone without a word is noticed by the kernel, which then ends the connection.
 _POSTGRES_SETTINGS: Mapping[str, int] = {

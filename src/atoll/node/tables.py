@@ -27,7 +27,6 @@ from atoll.node.records import (
     IdempotencyRecord,
     Record,
     SandboxRecord,
-    WorkspaceRecord,
 )
 
 Kind = TypeVar("Kind", bound=Record)
@@ -139,23 +138,10 @@ IDEMPOTENCY_KEYS = Table(
     Index("idempotency_keys_oldest", "created_at"),
 )
 
-WORKSPACES = Table(
-    "workspaces",
-    METADATA,
-    Column("id", PlainText, primary_key=True),
-    Column("owner", PlainText, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("last_used_at", Double, nullable=False),
-    Column("bytes_used", BigInteger, nullable=False),
-    Column("sandbox", PlainText),
-    Index("workspaces_of_owner", "owner", "created_at", "id"),
-)
-
 TABLES: Mapping[type[Any], Table] = {
     SandboxRecord: SANDBOXES,
     ExecutionRecord: EXECUTIONS,
     IdempotencyRecord: IDEMPOTENCY_KEYS,
-    WorkspaceRecord: WORKSPACES,
 }
 _NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in TABLES}
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 _GRACE_SECONDS = 2.0
+_INSIST_SECONDS = 0.5
 
 
 class UncancelledTasks:
@@ -37,10 +38,11 @@ class UncancelledTasks:
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=_GRACE_SECONDS)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+        while late:
+            # A driver that is cancelled tells its server, and waits for one that hangs; told again, it goes.
+            for task in late:
+                task.cancel()
+            _, late = await asyncio.wait(late, timeout=_INSIST_SECONDS)
 
     def _take_leave(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

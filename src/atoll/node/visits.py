@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 
 from atoll.model.kernel import Cell
-from atoll.node.conversation import Call, Listener
+from atoll.node.call import Call, Listener
 from atoll.node.drivers import AtHome, Control, Prompter, drive, drive_here
 from atoll.node.kernels import Kernel
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, PlainSerializer, WithJsonSchema
 from atoll.model.execution import ExecutionInfo
 from atoll.model.file import FileInfo, FileKind
 from atoll.model.kernel import KernelInfo
-from atoll.model.sandbox import SandboxInfo, SandboxState
+from atoll.model.sandbox import SandboxInfo, SandboxState, WorkspaceInfo
 from atoll.model.tree import TreeReport
 from atoll.server.labels import INTERACTIVE, LABEL, shown_labels
 from atoll.server.texts import plain
@@ -85,6 +85,23 @@ class SandboxAnswer(BaseModel):
             delete_reason=_delete_reason(info),
             reason=info.reason,
         )
+
+
+class WorkspaceAnswer(BaseModel):
+    """A workspace that outlives its sandboxes."""
+
+    id: str
+    owner: str
+    size_bytes: int
+    used_bytes: int
+    created_at: Time
+    last_used_at: Time
+    sandbox: str | None
+
+    @classmethod
+    def of(cls, info: WorkspaceInfo) -> WorkspaceAnswer:
+        """Return facts about a workspace as they cross the wire."""
+        return cls(**asdict(info))
 
 
 def _delete_reason(info: SandboxInfo) -> str | None:

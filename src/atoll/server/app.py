@@ -16,10 +16,11 @@ from atoll.server.routes import (
     operation,
     sandboxes,
     terminals,
+    workspaces,
 )
 from atoll.server.traffic import Gate
 
-_ROUTERS = (sandboxes, executions, kernels, files, terminals, history, operation)
+_ROUTERS = (sandboxes, executions, kernels, files, terminals, workspaces, history, operation)
 
 
 def create_app(parts: Parts) -> FastAPI:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from atoll.errors import InvalidRequest
 from atoll.model.durations import parse_duration
-from atoll.model.ids import new_sandbox_id, parse_sandbox_id
+from atoll.model.ids import WorkspaceId, new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Enforcement, Limits
 from atoll.model.process import Command, TerminalSize
 from atoll.model.sandbox import Manifest, SandboxRequest, SandboxSpec
 from atoll.model.sizes import parse_size
 from atoll.model.template import PYTHON_TEMPLATE
-from atoll.server.labels import INTERACTIVE, LABEL, ONE_SHOT, check_not_own
+from atoll.server.labels import INTERACTIVE, LABEL, ONE_SHOT, PLANNED, check_not_own
 
 OnDisconnect = Literal["continue", "cancel"]
 
@@ -56,7 +57,10 @@ Labels = Annotated[Texts, AfterValidator(check_not_own)]
 class Body(BaseModel):
     """What a request holds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Bytes as they came: a keyed request is told from others by what it holds, whatever bytes that is.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, ser_json_bytes="base64"
+    )
 
 
 class LimitsBody(Body):
@@ -111,6 +115,8 @@ class SandboxBody(Body):
     idle: Seconds | None = None
     files: dict[Text, Text | FileContent] = {}
     directories: list[Text] = []
+    workspace: Text | None = None
+    remove_workspace: bool = False
 
     @model_validator(mode="after")
     def _says_things_once(self) -> SandboxBody:
@@ -122,6 +128,9 @@ class SandboxBody(Body):
 
     def to_request(self, owner: str, usual: Limits) -> SandboxRequest:
         """Return what is asked of the node."""
+        if self.workspace is not None:
+            # How large one is that is kept has a setting of its own: it is not in memory.
+            usual = replace(usual, workspace_bytes=None)
         return SandboxRequest(
             spec=SandboxSpec(
                 id=new_sandbox_id() if self.id is None else parse_sandbox_id(self.id),
@@ -141,12 +150,16 @@ class SandboxBody(Body):
             one_shot=self.one_shot,
             lifetime_seconds=self.lifetime,
             idle_seconds=self.idle,
+            workspace=None if self.workspace is None else WorkspaceId(self.workspace),
+            remove_workspace=self.remove_workspace,
         )
 
     def _all_labels(self) -> Mapping[str, str]:
         labels = dict(self.labels)
         if self.label is not None:
             labels[LABEL] = self.label
+        if self._program() is not None:
+            labels[PLANNED] = "true"
         if self.interactive:
             labels[INTERACTIVE] = "true"
         if self.one_shot:

@@ -1,6 +1,10 @@
-"""Counts what happens on a node; told by its hooks."""
+"""Counts what happens on a node: told by its hooks, and read off what it reports in its log."""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from atoll.model.sandbox import SandboxInfo, SandboxState
 from atoll.node.counters import Counters
@@ -35,3 +39,26 @@ class Counting:
         self._counters.executions.add(ended.kind, str(outcome))
         if ended.kind == "cell" and "duration" in ended.result:
             self._counters.cell_seconds.observe(ended.result["duration"])
+
+
+@contextmanager
+def count_reports(counters: Counters) -> Iterator[None]:
+    """Count every warning and error that is logged meanwhile, so that no fault is told without being counted."""
+    handler = _Reports(counters)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+class _Reports(logging.Handler):
+    def __init__(self, counters: Counters) -> None:
+        super().__init__(logging.WARNING)
+        self._counters = counters
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Others log sentences, which differ each time.
+        is_ours = record.name.partition(".")[0] == "atoll"
+        self._counters.reports.add(str(record.msg) if is_ours else record.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import secrets
 from typing import Any
@@ -23,6 +24,7 @@ from atoll.errors import (
     LimitExceeded,
     NotFound,
     Unauthorized,
+    Unavailable,
 )
 from atoll.server.texts import plain
 
@@ -46,6 +48,18 @@ _BY_STATUS: dict[int, type[AtollError]] = {
     409: Conflict,
     413: LimitExceeded,
 }
+# What a machine may be short of, and have again later.
+_SHORTAGES = {
+    errno.EAGAIN,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOBUFS,
+    errno.ENOMEM,
+    errno.ENOSPC,
+}
+_NO_THREAD = "can't start new thread"
 _RETRY_AFTER_SECONDS = "1"
 _MOST_FAULTS = 10
 # The first of the codes that WebSocket leaves to applications; the last three digits are the status.
@@ -61,6 +75,8 @@ def add_error_answers(app: FastAPI) -> None:
         RequestValidationError: _answer_invalid,
         WebSocketRequestValidationError: _answer_invalid,
         HTTPException: _answer_unknown,
+        OSError: _answer_shortage,
+        RuntimeError: _answer_shortage,
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
@@ -94,10 +110,24 @@ def unexpected_answer(error: Exception) -> Response:
 
 async def _answer_error(connection: HTTPConnection, error: Exception) -> Response | None:
     assert isinstance(error, AtollError)
-    connection.app.state.parts.counters.refusals.add(error.code)
+    parts = connection.app.state.parts
+    parts.counters.refusals.add(error.code)
     if error.code == "internal":
         return await _answer(connection, unexpected_answer(error))
+    if isinstance(error, Unavailable):
+        parts.traffic.tell_refusal(error)
     return await _answer(connection, error_answer(error))
+
+
+async def _answer_shortage(connection: HTTPConnection, error: Exception) -> Response | None:
+    """Refuse for the moment what the machine is short of; anything else is a bug."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number not in _SHORTAGES and _NO_THREAD not in str(error):
+        raise error
+    reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    refusal = Unavailable(f"this machine refused: {reason}; try again in a moment", errno=number)
+    refusal.__cause__ = error
+    return await _answer_error(connection, refusal)
 
 
 async def _answer_invalid(connection: HTTPConnection, error: Exception) -> Response | None:

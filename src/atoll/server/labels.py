@@ -10,9 +10,10 @@ from atoll.errors import InvalidRequest
 LABEL = "label"
 
 _OWN = "atoll/"
-PROGRAM = f"{_OWN}program"  # the execution of the sandbox's own program
-INTERACTIVE = f"{_OWN}interactive"  # that program is on a terminal
-ONE_SHOT = f"{_OWN}one-shot"  # the sandbox ends with that program
+PLANNED = f"{_OWN}planned"  # the sandbox's own program has yet to begin, and nobody was told of the sandbox
+PROGRAM = f"{_OWN}program"  # the execution of that program
+INTERACTIVE = f"{_OWN}interactive"  # it is on a terminal
+ONE_SHOT = f"{_OWN}one-shot"  # the sandbox ends with it
 
 
 def own_labels(labels: Mapping[str, str]) -> dict[str, str]:

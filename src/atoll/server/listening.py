@@ -25,6 +25,7 @@ from atoll.node.loop_watch import LoopWatch
 from atoll.server.app import create_app
 from atoll.server.parts import open_parts
 from atoll.server.settings import Settings
+from atoll.server.spare import turn_away_surplus
 from atoll.server.traffic import Traffic
 
 _DRAIN_SECONDS = 10.0
@@ -47,6 +48,7 @@ async def serve(settings: Settings) -> None:
             with (
                 LoopWatch(blocked=parts.counters.loop_blocked.add),
                 open_socket(settings.socket_path) as listener,
+                turn_away_surplus(listener, parts.traffic.tell_refusal),
             ):
                 _log.info("node.listens", extra={"socket": str(settings.socket_path)})
                 config = _Config(create_app(parts), settings.execution.slow_reader_seconds)
@@ -157,12 +159,24 @@ class _Server(Server):
         yield
 
 
-class _Patience:
+class _Patience(asyncio.Protocol):
     """Cuts a connection off once its reader has taken nothing for too long, so that nothing piles up for it."""
 
     _timer: asyncio.TimerHandle | None = None
     config: Config
     transport: asyncio.Transport
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_progress()
+
+    def resume_writing(self) -> None:
+        self._stop_waiting()
+        super().resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(error)
 
     def _expect_progress(self) -> None:
         assert isinstance(self.config, _Config)
@@ -181,28 +195,8 @@ class _Patience:
 
 
 class _PatientHttp(_Patience, H11Protocol):
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._expect_progress()
-
-    def resume_writing(self) -> None:
-        self._stop_waiting()
-        super().resume_writing()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(error)
+    """HTTP."""
 
 
 class _PatientWebSocket(_Patience, WSProtocol):
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._expect_progress()
-
-    def resume_writing(self) -> None:
-        self._stop_waiting()
-        super().resume_writing()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(error)
+    """WebSockets."""

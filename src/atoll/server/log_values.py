@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -13,6 +14,8 @@ _MOST_ITEMS = 50
 _DEEPEST = 4
 
 HIDDEN = "[hidden]"
+# Loaded now: a process that has no descriptor left could not load it, just when there is something to tell.
+_ESCAPE = codecs.lookup("unicode_escape").encode
 _SECRET_NAME = re.compile(
     r"secret|token|passw|authori[sz]ation|credential|cookie|api_?key|(^|[_.-])keys?($|[_.-])",
     re.IGNORECASE,
@@ -88,7 +91,7 @@ def escape(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return _ESCAPE(character)[0].decode("ascii")
 
 
 def _plain_mapping(mapping: Mapping[object, object], depth: int) -> dict[str, object]:

@@ -20,6 +20,7 @@ from atoll.errors import InvalidRequest, NotFound
 from atoll.model.execution import ExecutionEvent
 from atoll.model.ids import ExecutionId, KernelId, SandboxId
 from atoll.model.sandbox import SandboxInfo
+from atoll.node.clock import Calendar
 from atoll.node.counters import Counters
 from atoll.node.execution import Execution
 from atoll.node.execution_adoption import ExecutionAdoption
@@ -32,6 +33,7 @@ from atoll.node.log_books import LogBooks
 from atoll.node.node import Home, Node, NodeRules
 from atoll.node.records import Records
 from atoll.node.templates import Templates
+from atoll.node.workspaces import Workspaces
 from atoll.server.counting import Counting, count_reports
 from atoll.server.directory import hold_directory, read_node_id
 from atoll.server.programs import Programs
@@ -142,7 +144,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         adoption = ExecutionAdoption(executions, records, hooks, tasks)
         await adoption.adopt(await node.adopt())
         programs = Programs(node, executions, tasks)
-        programs.watch_adopted()
+        await programs.adopt()
         tasks.start_soon(node.run)
         tasks.start_soon(_keep_house(settings, records, books, node).run)
         idempotency = Idempotency(records)
@@ -178,6 +180,7 @@ async def _open_node(
         hooks=[Counting(counters).tell],
         hook_failed=counters.hooks_failed.add,
         spools=spools,
+        workspaces=Workspaces(settings.data / "workspaces", settings.workspaces.rules()),
     )
     stack.push_async_callback(_end, node, engine, settings)
     return node
@@ -193,8 +196,9 @@ async def _end(node: Node, engine: Engine, settings: Settings) -> None:
 
 
 def _keep_house(settings: Settings, records: Records, books: LogBooks, node: Node) -> Housekeeping:
-    rules = settings.node.housekeeping()
-    return Housekeeping(rules, records, books, settings.data / "kernels", node.is_hosted)
+    rules, calendar = settings.node.housekeeping(), Calendar(settings.data / "clock")
+    kernels = settings.data / "kernels"
+    return Housekeeping(rules, records, books, kernels, node.is_hosted, calendar)
 
 
 @asynccontextmanager

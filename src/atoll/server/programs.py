@@ -13,9 +13,9 @@ from atoll.model.process import Command
 from atoll.model.sandbox import SandboxInfo, SandboxRequest
 from atoll.node.execution import Execution
 from atoll.node.executions import Executions
-from atoll.node.node import Node
+from atoll.node.node import NEVER_MADE, Node
 from atoll.node.residents import Resident
-from atoll.server.labels import ONE_SHOT, PROGRAM
+from atoll.server.labels import ONE_SHOT, PLANNED, PROGRAM
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class Programs:
         try:
             execution = await self._start(resident, request)
             labels = {**resident.record.labels, PROGRAM: execution.id}
+            labels.pop(PLANNED, None)
             self._node.label(resident, labels)
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -43,10 +44,12 @@ class Programs:
         if request.one_shot:
             self._tasks.start_soon(self._end_with, resident, execution)
 
-    def watch_adopted(self) -> None:
-        """Go on waiting for the programs of sandboxes that an earlier node made."""
+    async def adopt(self) -> None:
+        """Go on waiting for the programs of sandboxes that an earlier node made; end those that it did not come to give one."""
         for resident in self._node.living():
-            if ONE_SHOT in resident.record.labels:
+            if PLANNED in resident.record.labels:
+                await self._end(resident, NEVER_MADE)
+            elif ONE_SHOT in resident.record.labels:
                 self._tasks.start_soon(self._end_with, resident, self._running(resident))
 
     def find(self, info: SandboxInfo) -> ExecutionId:
@@ -79,8 +82,11 @@ class Programs:
     async def _end_with(self, resident: Resident, execution: Execution | None) -> None:
         if execution is not None:
             await execution.wait()
+        await self._end(resident, "its program ended")
+
+    async def _end(self, resident: Resident, reason: str) -> None:
         try:
-            await self._node.end(resident, "its program ended")
+            await self._node.end(resident, reason)
         except AtollError as error:
-            reason = error.message
-            _log.error("sandbox.not_destroyed", extra={"sandbox": resident.id, "reason": reason})
+            extra = {"sandbox": resident.id, "reason": error.message}
+            _log.error("sandbox.not_destroyed", extra=extra)

@@ -27,10 +27,12 @@ from atoll.model.sizes import GIB, MIB, parse_size
 from atoll.node.housekeeping import HousekeepingRules
 from atoll.node.lifetimes import LifetimeRules
 from atoll.node.quotas import QuotaRules
+from atoll.node.workspaces import WorkspaceRules
 from atoll.server.setting_sources import SettingPath
 
 _LIFETIMES = LifetimeRules()
 _QUOTAS = QuotaRules()
+_WORKSPACES = WorkspaceRules()
 _DAY = 86400.0
 # The kernel's limit for the path of a socket, without the zero at its end.
 _LONGEST_SOCKET_PATH = 107
@@ -214,6 +216,31 @@ class LimitSettings(_Group):
         return Limits(**self.model_dump())
 
 
+class WorkspaceSettings(_Group):
+    """Workspaces that outlive their sandboxes."""
+
+    size_bytes: Bytes = Field(
+        default=_WORKSPACES.size_bytes,
+        ge=16 * MIB,
+        description="How much one may hold whose owner does not say.",
+    )
+    total_bytes: Bytes | None = Field(
+        default=_WORKSPACES.total_bytes,
+        ge=16 * MIB,
+        description="How much all may hold together; without it as much as the disk has room for.",
+    )
+    per_owner: Count | None = Field(
+        default=_WORKSPACES.per_owner,
+        ge=0,
+        le=1_000_000,
+        description="How many one owner may have.",
+    )
+
+    def rules(self) -> WorkspaceRules:
+        """Return them as the node takes them."""
+        return WorkspaceRules(**self.model_dump())
+
+
 class ExecutionSettings(_Group):
     """Commands, cells and terminals."""
 
@@ -272,6 +299,7 @@ class Settings(_Group):
     lifetimes: LifetimeSettings = LifetimeSettings()
     quotas: QuotaSettings = QuotaSettings()
     limits: LimitSettings = LimitSettings()
+    workspaces: WorkspaceSettings = WorkspaceSettings()
     execution: ExecutionSettings = ExecutionSettings()
     store: StoreSettings = StoreSettings()
     log: LogSettings = LogSettings()

@@ -30,10 +30,22 @@ class Stream(StreamingResponse):
         super().__init__(chunks, status, headers, media_type)
         self._chunks = chunks
 
+    async def begun(self) -> Stream:
+        """Return this answer with its first chunk made, so that what fails at once can still be refused."""
+        first = await anext(self._chunks, b"")
+        self.body_iterator = _joined(first, self._chunks)
+        return self
+
     async def stream_response(self, send: Send) -> None:
         """Send everything."""
         async with aclosing(self._chunks):
             await super().stream_response(send)
+
+
+async def _joined(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for chunk in rest:
+        yield chunk
 
 
 def stream_events(

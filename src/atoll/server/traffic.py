@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 
 import anyio
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atoll.errors import AtollError, Unavailable
+from atoll.node import clock
 from atoll.server.errors import error_answer, unexpected_answer
 
 # Whoever looks after the node has to see it to the end.
 _ALWAYS_OPEN = {"/health", "/ready", "/metrics"}
+# A shortage is told once in this time, however many requests it turns away.
+_QUIET_SECONDS = 10.0
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Refused:
+    count: int = 0
+    quiet_until: float = 0.0
 
 
 class Traffic:
@@ -24,6 +34,7 @@ class Traffic:
         self.is_draining = False
         self.running = 0
         self._changed = anyio.Event()
+        self._refused: dict[object, _Refused] = {}
 
     async def drain(self, most_seconds: float) -> bool:
         """Let no more requests in; return whether those that run ended within this time."""
@@ -33,6 +44,15 @@ class Traffic:
                 self._changed = anyio.Event()
                 await self._changed.wait()
         return not self.running
+
+    def tell_refusal(self, error: Unavailable) -> None:
+        """Report that something cannot be done now, and how often that has been so since the last report."""
+        refused = self._refused.setdefault(error.details.get("errno"), _Refused())
+        refused.count += 1
+        if clock.now() < refused.quiet_until:
+            return
+        _log.warning("requests.refused", extra={"reason": error.message, "count": refused.count})
+        refused.count, refused.quiet_until = 0, clock.now() + _QUIET_SECONDS
 
     def __enter__(self) -> None:
         self.running += 1

@@ -18,10 +18,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from atoll.engines.contract import Feature, Lasting, Sandbox
+from atoll.engines.contract import Feature, Sandbox
 from atoll.engines.namespaces import channel, idmap
-from atoll.engines.namespaces.engine import BINARIES, NamespaceEngine, NamespaceSettings
-from atoll.engines.namespaces.lasting_keeper import LastingKeeper, open_lasting_keeper
+from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
+from atoll.engines.namespaces.lasting_keeper import LastingKeeper
 from atoll.engines.namespaces.wire import KeeperHello
 from atoll.errors import Conflict, NotFound, Unavailable
 from atoll.model.ids import ProcessId, SandboxId, new_process_id, new_sandbox_id
@@ -30,6 +30,8 @@ from atoll.model.sandbox import SandboxSpec, SandboxState
 from atoll.model.template import PYTHON_TEMPLATE
 from tests import host_state
 from tests.campaigns import Campaign
+from tests.engine_fixtures import skip_unless_usable
+from tests.engines.namespaces.keepers import open_keeper
 from tests.engines.namespaces.lasting_host import (
     COUNTING,
     kernel_spec,
@@ -39,16 +41,13 @@ from tests.engines.namespaces.lasting_host import (
 from tests.host_state import eventually
 
 ROOT = Path(__file__).parents[3]
-ROOTLESS = os.geteuid() != 0
 
 
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[NamespaceEngine]:
     """The program that comes back."""
     engine = lasting_engine(tmp_path)
-    missing = [check for check in await engine.check() if check.required and not check.ok]
-    if missing:
-        pytest.skip("; ".join(f"{each.name}: {each.found} ({each.fix})" for each in missing))
+    await skip_unless_usable(engine)
     with anyio.CancelScope(shield=True):
         yield engine
         await engine.close()
@@ -197,9 +196,8 @@ async def test_descriptors_give_the_output_itself(engine: NamespaceEngine) -> No
         await anext(process.output())
 
 
+@pytest.mark.cgroups
 async def test_a_paused_one_stays_paused(engine: NamespaceEngine, tmp_path: Path) -> None:
-    if Feature.PAUSE not in engine.features:
-        pytest.skip("this machine has no freezer for this user")
     made = leave_behind(tmp_path, "pause")
     sandbox = await engine.adopt(spec_of(made))
     assert sandbox.info.state is SandboxState.PAUSED
@@ -307,7 +305,7 @@ async def test_one_that_ended_meanwhile_is_not_found_and_cleaned(
 ) -> None:
     sandbox = await engine.create(SandboxSpec())
     await engine.leave()
-    keeper = open_keeper(tmp_path)
+    keeper = open_keeper(tmp_path / "keeper")
     kept = keeper.recall()
     signal.pidfd_send_signal(kept[f"{sandbox.id}/init"].fds[1], signal.SIGKILL)
     close_all(keeper, kept)
@@ -320,10 +318,6 @@ async def test_one_that_ended_meanwhile_is_not_found_and_cleaned(
 
 
 # --- what is not what it was ------------------------------------------------------------------------
-
-
-def open_keeper(data_dir: Path) -> LastingKeeper:
-    return open_lasting_keeper(BINARIES / "keeper", Lasting(data_dir / "keeper"), rootless=ROOTLESS)
 
 
 def close_all(keeper: LastingKeeper, kept: object) -> None:
@@ -339,14 +333,13 @@ def set_next_id(data_dir: Path, host_id: int) -> None:
         file.write(struct.pack("<I", host_id - idmap.FIRST_ID))
 
 
+@pytest.mark.cgroups
 async def test_changed_limits_destroy_it(engine: NamespaceEngine, tmp_path: Path) -> None:
     token = host_state.new_token()
     sandbox = await engine.create(SandboxSpec())
     await sandbox.start(Command(("sleep", token)))
     limits = [path / "pids.max" for path in host_state.cgroup_directories(sandbox.id)]
     limits = [path for path in limits if path.exists()]
-    if not limits:
-        pytest.skip("this user has no cgroups")
     limits[0].write_text("max")
     await engine.leave()
     again = lasting_engine(tmp_path)
@@ -369,13 +362,13 @@ async def test_one_that_was_asked_for_otherwise_is_destroyed(
     await again.close()
 
 
-@pytest.mark.skipif(ROOTLESS, reason="without root all sandboxes have one id outside")
+@pytest.mark.root_only  # without root all sandboxes have one id outside
 async def test_ids_stay_taken_while_nobody_is_there(
     engine: NamespaceEngine, tmp_path: Path
 ) -> None:
     sandbox = await engine.create(SandboxSpec())
     await engine.leave()
-    keeper = open_keeper(tmp_path)
+    keeper = open_keeper(tmp_path / "keeper")
     kept = keeper.recall()
     host_id = int(kept[f"{sandbox.id}/init"].note.split()[0])
     close_all(keeper, kept)

@@ -20,6 +20,8 @@ from atoll.engines.namespaces.attest import (
 from atoll.engines.namespaces.wire import PROBE_ERRNO, VERSION, InitHello
 from atoll.errors import Unavailable
 
+pytestmark = pytest.mark.any_user
+
 STATUS = """Uid:\t70000\t70000\t70000\t70000
 Gid:\t70000\t70000\t70000\t70000
 Groups:\t

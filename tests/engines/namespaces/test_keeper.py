@@ -12,31 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from atoll.engines.contract import Lasting
 from atoll.engines.namespaces import channel
-from atoll.engines.namespaces.engine import BINARIES
-from atoll.engines.namespaces.lasting_keeper import LastingKeeper, open_lasting_keeper
+from atoll.engines.namespaces.lasting_keeper import LastingKeeper
 from atoll.engines.namespaces.wire import MAX_KEPT_FDS, KeeperHello
 from atoll.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable
 from tests.campaigns import Campaign
+from tests.engines.namespaces.keepers import names_of, open_keeper
 from tests.host_state import eventually, is_running
 
-ROOTLESS = os.geteuid() != 0
 LEASE_SECONDS = 0.3
 ROOT = Path(__file__).parents[3]
-
-
-def open_keeper(directory: Path, lease_seconds: float = 60.0) -> LastingKeeper:
-    lasting = Lasting(directory, lease_seconds)
-    return open_lasting_keeper(BINARIES / "keeper", lasting, rootless=ROOTLESS)
-
-
-def names_of(keeper: LastingKeeper) -> set[str]:
-    """Return what is kept; by then the keeper has seen to all that it was told before."""
-    kept = keeper.recall()
-    for each in kept.values():
-        channel.close_all(each.fds)
-    return set(kept)
 
 
 def descriptors_of(keeper: LastingKeeper) -> int:
@@ -47,14 +32,6 @@ def descriptors_of(keeper: LastingKeeper) -> int:
 def directory(tmp_path: Path) -> Path:
     """A path that is longer than a socket's may be."""
     return tmp_path / ("long" * 30) / "keeper"
-
-
-@pytest.fixture
-def keeper(directory: Path) -> Iterator[LastingKeeper]:
-    keeper = open_keeper(directory)
-    yield keeper
-    if is_running(keeper.pid):
-        os.kill(keeper.pid, signal.SIGKILL)
 
 
 @pytest.fixture

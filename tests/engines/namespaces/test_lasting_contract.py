@@ -10,6 +10,7 @@ import pytest
 from atoll.engines.catalog import make_engine as make_named_engine
 from atoll.engines.contract import Engine, Lasting
 from atoll.testing.conformance import EngineConformance, MakeEngine
+from tests.engine_fixtures import skip_unless_usable
 
 
 @pytest.fixture
@@ -35,9 +36,7 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engi
     engine = make_named_engine(
         "namespaces", data_dir=data_dir, lasting=Lasting(data_dir / "keeper", lease_seconds=5.0)
     )
-    missing = [check for check in await engine.check() if check.required and not check.ok]
-    if missing:
-        pytest.skip("; ".join(f"{each.name}: {each.found} ({each.fix})" for each in missing))
+    await skip_unless_usable(engine)
     yield engine
     await engine.close()
 

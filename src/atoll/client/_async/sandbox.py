@@ -54,6 +54,8 @@ class AsyncSandbox:
         metadata: Mapping[str, str] | None = None,
         lifetime: float | str | None = None,
         idle: float | str | None = None,
+        workspace: str | None = None,
+        remove_workspace: bool = False,
     ) -> None:
         """Describe a sandbox.
 
@@ -67,6 +69,8 @@ class AsyncSandbox:
             metadata: anything that is to be remembered with it.
             lifetime: how long it lives at most, in seconds or as "2h"; an hour if nothing is said.
             idle: how long it may be unused, likewise; half an hour if nothing is said.
+            workspace: the id of a workspace that outlives it, made if there is none; see `AsyncWorkspaces`.
+            remove_workspace: whether that workspace goes with it after all.
         """
         self._request = make_request(
             make_spec(template, limits, envs),
@@ -75,6 +79,8 @@ class AsyncSandbox:
             metadata=metadata,
             lifetime=lifetime,
             idle=idle,
+            workspace=workspace,
+            remove_workspace=remove_workspace,
         )
         self._engine = engine or DEFAULT_ENGINE
         self._claim: Claim | None = None
@@ -101,6 +107,8 @@ class AsyncSandbox:
         metadata: Mapping[str, str] | None = None,
         lifetime: float | str | None = None,
         idle: float | str | None = None,
+        workspace: str | None = None,
+        remove_workspace: bool = False,
     ) -> Self:
         """Make a sandbox now."""
         sandbox = cls(
@@ -113,6 +121,8 @@ class AsyncSandbox:
             metadata=metadata,
             lifetime=lifetime,
             idle=idle,
+            workspace=workspace,
+            remove_workspace=remove_workspace,
         )
         await sandbox._open()
         return sandbox

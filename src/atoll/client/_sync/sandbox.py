@@ -55,6 +55,8 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         lifetime: float | str | None = None,
         idle: float | str | None = None,
+        workspace: str | None = None,
+        remove_workspace: bool = False,
     ) -> None:
         """Describe a sandbox.
 
@@ -68,6 +70,8 @@ class Sandbox:
             metadata: anything that is to be remembered with it.
             lifetime: how long it lives at most, in seconds or as "2h"; an hour if nothing is said.
             idle: how long it may be unused, likewise; half an hour if nothing is said.
+            workspace: the id of a workspace that outlives it, made if there is none; see `Workspaces`.
+            remove_workspace: whether that workspace goes with it after all.
         """
         self._request = make_request(
             make_spec(template, limits, envs),
@@ -76,6 +80,8 @@ class Sandbox:
             metadata=metadata,
             lifetime=lifetime,
             idle=idle,
+            workspace=workspace,
+            remove_workspace=remove_workspace,
         )
         self._engine = engine or DEFAULT_ENGINE
         self._claim: Claim | None = None
@@ -102,6 +108,8 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         lifetime: float | str | None = None,
         idle: float | str | None = None,
+        workspace: str | None = None,
+        remove_workspace: bool = False,
     ) -> Self:
         """Make a sandbox now."""
         sandbox = cls(
@@ -114,6 +122,8 @@ class Sandbox:
             metadata=metadata,
             lifetime=lifetime,
             idle=idle,
+            workspace=workspace,
+            remove_workspace=remove_workspace,
         )
         sandbox._open()
         return sandbox

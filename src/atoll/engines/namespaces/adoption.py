@@ -14,7 +14,7 @@ from atoll.engines.namespaces.boot import (
     kill_and_wait,
     receive_hello,
 )
-from atoll.engines.namespaces.cgroups import SandboxCgroup
+from atoll.engines.namespaces.cgroups.contract import SandboxCgroup
 from atoll.engines.namespaces.lasting_keeper import Kept
 from atoll.engines.namespaces.origins import is_sandbox_of, pid_of
 from atoll.engines.namespaces.parts import Parts

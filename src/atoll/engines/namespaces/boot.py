@@ -14,12 +14,13 @@ from typing import TypeVar
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Expected, Place, attest_process
-from atoll.engines.namespaces.cgroups import SandboxCgroup
+from atoll.engines.namespaces.cgroups.contract import SandboxCgroup
 from atoll.engines.namespaces.plumbing import Plumbing, open_kernel_plumbing
 from atoll.engines.namespaces.shelf import Shelf
 from atoll.engines.namespaces.wire import VERSION, InitHello, SpawnFlag, SpawnRequest
 from atoll.engines.namespaces.zygotes import Jail, ZygoteEnded
 from atoll.errors import Unavailable
+from atoll.model.file import WORKSPACE
 from atoll.model.limits import ResolvedLimits
 from atoll.model.sandbox import SandboxSpec
 
@@ -70,16 +71,19 @@ def spawn_request(
     flags = SpawnFlag.SELF_MAP | SpawnFlag.RAISE_OOM_SCORE if rootless else 0
     if cgroup is not None and cgroup.cloned_into:
         flags |= SpawnFlag.CGROUP_INTO
+    targets = [(mount.target, not mount.read_only) for mount in spec.mounts]
+    if spec.workspace is not None:
+        targets.insert(0, (WORKSPACE, True))
     request = SpawnRequest(
         version=VERSION,
         flags=flags,
         outer_uid=os.geteuid(),
         outer_gid=os.getegid(),
-        mounts=len(spec.mounts),
+        mounts=len(targets),
         inodes=resolved.inodes,
         open_files=resolved.open_files,
         file_bytes=resolved.file_bytes,
-        workspace_bytes=resolved.workspace_bytes,
+        workspace_bytes=0 if spec.workspace is not None else resolved.workspace_bytes,
         tmp_bytes=resolved.tmp_bytes,
         home_bytes=resolved.home_bytes,
         shm_bytes=resolved.shm_bytes,
@@ -87,8 +91,8 @@ def spawn_request(
     )
     if cgroup is None:
         request.processes, request.data_bytes = resolved.processes, resolved.memory_bytes
-    for slot, mount in zip(request.mount, spec.mounts, strict=False):
-        slot.path, slot.writable = os.fsencode(mount.target), not mount.read_only
+    for slot, (target, writable) in zip(request.mount, targets, strict=False):
+        slot.path, slot.writable = os.fsencode(target), writable
     return request
 
 

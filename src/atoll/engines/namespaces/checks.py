@@ -10,9 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from atoll.engines.contract import Check
-from atoll.engines.namespaces import cgroups, mounts
+from atoll.engines.namespaces import mounts
 from atoll.engines.namespaces.boot import boot, spawn_request
+from atoll.engines.namespaces.cgroups.layout import detect
+from atoll.engines.namespaces.cgroups.trees import open_tree
 from atoll.engines.namespaces.keeper import OwnedKeeper
+from atoll.engines.namespaces.kept_workspaces import missing_for_images
 from atoll.engines.namespaces.seccomp import filter_for
 from atoll.engines.namespaces.zygotes import ZygoteAge
 from atoll.errors import AtollError, Unavailable
@@ -31,6 +34,7 @@ def run(binaries: Path) -> Sequence[Check]:
         check_programs(binaries),
         check_sandbox(lambda: _try_sandbox(binaries)),
         check_cgroups(_describe_cgroups),
+        check_images(missing_for_images()),
     ]
 
 
@@ -94,6 +98,15 @@ def check_cgroups(describe: Callable[[], str]) -> Check:
         return Check("cgroup limits", False, error.message, fix, required=False)
 
 
+def check_images(missing: Sequence[str]) -> Check:
+    """Workspaces that are kept are held to their size by the kernel."""
+    if not missing:
+        return Check("workspace sizes", True, "each in an image of its own", required=False)
+    found = f"missing for images: {', '.join(missing)}; folders are measured instead"
+    fix = "start Atoll as root with e2fsprogs and loop devices, or accept sizes that are watched"
+    return Check("workspace sizes", False, found, fix, required=False)
+
+
 def _try_sandbox(binaries: Path) -> None:
     rootless = os.geteuid() != 0
     spec, host_id = SandboxSpec(), 0 if rootless else _TRIAL_ID
@@ -118,7 +131,7 @@ def _try_sandbox(binaries: Path) -> None:
 
 
 def _describe_cgroups() -> str:
-    layout = cgroups.detect()
-    tree = cgroups.open_tree(f"atoll-check-{os.getpid()}", layout)
+    layout = detect()
+    tree = open_tree(f"atoll-check-{os.getpid()}", layout)
     tree.remove()
     return f"{layout.name}: {', '.join(sorted(tree.controllers))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _CHUNK = 65536
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -32,6 +34,7 @@ class Drains:
         self._epoll = select.epoll()
         self._batches: dict[int, _Batch] = {}
         self._count = 0
+        self._is_running = False
         self._closed = False
 
     def add(self, fds: Sequence[int], ended: Callable[[], None] = lambda: None) -> None:
@@ -41,14 +44,24 @@ class Drains:
                 for fd in fds:
                     os.close(fd)
                 return
-            idle, self._count = self._count == 0, self._count + len(fds)
+            self._count += len(fds)
             batch = _Batch(len(fds), ended)
             for fd in fds:
                 self._batches[fd] = batch
                 os.set_blocking(fd, False)
                 self._epoll.register(fd, select.EPOLLIN)
-        if idle and fds:
+            self._start()
+
+    def _start(self) -> None:
+        if self._is_running or not self._count:
+            return
+        try:
             threading.Thread(target=self._run, name="atoll-drains", daemon=True).start()
+        except RuntimeError as error:
+            # The machine has no thread to give now. What was added waits until more is, with full pipes at worst.
+            _log.warning("drains.not_started", extra={"reason": str(error)})
+        else:
+            self._is_running = True
 
     def close(self) -> None:
         """Stop taking more; what is there ends with its sandboxes."""
@@ -72,6 +85,7 @@ class Drains:
             self._count -= 1
             if self._closed and not self._count:
                 self._epoll.close()
+            self._is_running = self._count > 0
             return not self._count
 
 

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from atoll.engines.contract import Check, Feature, Lasting
-from atoll.engines.namespaces import cgroups, channel, limits, mounts, seccomp
+from atoll.engines.namespaces import channel, limits, mounts, seccomp
 from atoll.engines.namespaces.adoption import (
     LeftInit,
     clear_away,
@@ -39,7 +39,9 @@ from atoll.engines.namespaces.boot import (
     receive_kernel_pid,
     spawn_request,
 )
-from atoll.engines.namespaces.cgroups import SandboxCgroup
+from atoll.engines.namespaces.cgroups.contract import SandboxCgroup
+from atoll.engines.namespaces.cgroups.trees import can_freeze
+from atoll.engines.namespaces.kept_workspaces import KeptFolder, find_kept
 from atoll.engines.namespaces.origins import is_child
 from atoll.engines.namespaces.parts import Parts, open_parts
 from atoll.engines.namespaces.plumbing import Plumbing, open_kernel_plumbing
@@ -50,7 +52,7 @@ from atoll.engines.namespaces.wire import MAX_MOUNTS, MAX_TARGET, SpawnFlag
 from atoll.engines.namespaces.zygotes import Jail, ZygoteAge
 from atoll.errors import Conflict, InvalidRequest, NotFound, Unavailable, Unsupported
 from atoll.model.ids import SandboxId
-from atoll.model.limits import LimitsInfo, ResolvedLimits
+from atoll.model.limits import EnforcedBy, LimitsInfo, ResolvedLimits
 from atoll.model.sandbox import Mount, SandboxSpec
 from atoll.model.template import BASE_TEMPLATE, TemplateTree
 
@@ -94,10 +96,16 @@ class NamespaceEngine:
     @property
     def features(self) -> frozenset[Feature]:
         """What this engine can do on this machine beyond commands and files."""
-        features = {Feature.TERMINALS, Feature.PORTS, Feature.MOUNTS, Feature.CREATE_HERE}
+        features = {
+            Feature.TERMINALS,
+            Feature.PORTS,
+            Feature.MOUNTS,
+            Feature.PERSISTENT_WORKSPACES,
+            Feature.CREATE_HERE,
+        }
         if self._settings.trees:
             features.add(Feature.KERNEL_FORK)
-        if cgroups.can_freeze():
+        if can_freeze():
             features.add(Feature.PAUSE)
         if self._settings.lasting is not None:
             features.add(Feature.ADOPTION)
@@ -119,6 +127,13 @@ class NamespaceEngine:
         _check_spec(spec)
         with our_errors():
             return self._create(spec)
+
+    def free_bytes(self) -> int | None:
+        """Return how much more memory sandboxes may have together, where cgroups count it."""
+        parts = self._parts
+        if parts is None or parts.tree is None:
+            return None
+        return parts.memory_bytes - parts.used_bytes()
 
     async def leftovers(self) -> Sequence[SandboxId]:
         """Return what an earlier program left."""
@@ -247,18 +262,17 @@ class NamespaceEngine:
     # --- creating ----------------------------------------------------------------------------------------
 
     def _create(self, spec: SandboxSpec) -> NamespaceSandbox:
-        resolved = spec.limits.resolve()
+        resolved = spec.resolve_limits()
         self._check_template(spec)
-        if len(spec.mounts) > MAX_MOUNTS:
-            raise InvalidRequest(
-                f"{len(spec.mounts)} mounts were asked for, the most is {MAX_MOUNTS}"
-            )
+        most = MAX_MOUNTS if spec.workspace is None else MAX_MOUNTS - 1
+        if len(spec.mounts) > most:
+            raise InvalidRequest(f"{len(spec.mounts)} mounts were asked for, the most is {most}")
         for mount in spec.mounts:
             self._check_mount(mount)
         parts = self._open()
         if spec.id in parts.sandboxes or spec.id in parts.leftovers:
             raise Conflict(f"a sandbox {spec.id} exists already; leave the id out to get a new one")
-        held = limits.enforcement(spec.limits, cgroups=parts.tree is not None)
+        held = _enforcement(parts, spec)
         jail = self._find_jail(parts, spec.template)
         with ExitStack() as resources:
             host_id = _take_id(parts, resources)
@@ -283,7 +297,7 @@ class NamespaceEngine:
     def _birth(
         self, parts: Parts, spec: SandboxSpec, host_id: int, cgroup: SandboxCgroup | None
     ) -> Birth:
-        resolved = spec.limits.resolve()
+        resolved = spec.resolve_limits()
         expected = self._expected(parts.host, spec, resolved, host_id, cgroup)
         return Birth(spec, resolved, host_id, cgroup, expected, parts.shelf(spec.id))
 
@@ -311,11 +325,11 @@ class NamespaceEngine:
         if init.is_stranger() or not init.is_alive():
             raise NotFound(f"sandbox {spec.id} has ended; create a new one", sandbox=spec.id)
         booted = init.boot()
-        resolved = spec.limits.resolve()
+        resolved = spec.resolve_limits()
         cgroup = None if parts.tree is None else parts.tree.find(spec.id, resolved)
         birth = self._birth(parts, spec, init.note.host_id, cgroup)
         place = self._attest_again(birth, booted)
-        held = limits.enforcement(spec.limits, cgroups=parts.tree is not None)
+        held = _enforcement(parts, spec)
         sandbox = NamespaceSandbox(
             birth,
             LimitsInfo(resolved, held),
@@ -328,6 +342,7 @@ class NamespaceEngine:
         )
         sandbox.restore()
         with ExitStack() as resources:
+            _settle_at_end(spec, resources)
             if parts.ids is not None:
                 resources.callback(parts.ids.give_back, init.note.host_id)
             if cgroup is not None:
@@ -369,6 +384,10 @@ class NamespaceEngine:
         with ExitStack() as undo:
             with ExitStack() as handed_over:
                 fds: list[int] = []
+                if spec.workspace is not None:
+                    fds.append(find_kept(spec.workspace).attach(parts.keeper, host_id))
+                    _settle_at_end(spec, resources)
+                    handed_over.callback(os.close, fds[-1])
                 for mount in spec.mounts:
                     writable = not mount.read_only
                     fds.append(
@@ -457,11 +476,34 @@ def _hand_over(
     parts: Parts, sandbox: NamespaceSandbox, booted: Booted, birth: Birth, resources: ExitStack
 ) -> None:
     """Let a sandbox own what it is made of, and the engine know it."""
+    workspace = birth.spec.workspace
     if birth.cgroup is None:
-        parts.watchdog.add(booted.pid, birth.limits.memory_bytes, sandbox.note_watchdog_kill)
+        parts.watchdog.add(
+            booted.pid,
+            birth.limits.memory_bytes,
+            sandbox.note_watchdog_kill,
+            workspace_on_disk=workspace is not None,
+        )
         resources.callback(parts.watchdog.remove, booted.pid)
+    else:
+        parts.guard.start()
+    kept = None if workspace is None else find_kept(workspace)
+    if isinstance(kept, KeptFolder):
+        parts.workspaces.add(booted.pid, kept.path, kept.size_bytes, sandbox.note_size)
+        resources.callback(parts.workspaces.remove, booted.pid)
     sandbox.own(resources.pop_all())
     parts.sandboxes[sandbox.id] = sandbox
+
+
+def _enforcement(parts: Parts, spec: SandboxSpec) -> Mapping[str, EnforcedBy]:
+    by: EnforcedBy = "tmpfs" if spec.workspace is None else find_kept(spec.workspace).enforced_by
+    return limits.enforcement(spec.limits, cgroups=parts.tree is not None, workspace=by)
+
+
+def _settle_at_end(spec: SandboxSpec, resources: ExitStack) -> None:
+    """Have a workspace that is kept written to disk, when everything else of its sandbox is gone."""
+    if spec.workspace is not None:
+        resources.callback(find_kept(spec.workspace).settle)
 
 
 def _check_spec(spec: SandboxSpec) -> None:

@@ -28,8 +28,8 @@ from atoll.errors import InvalidRequest, Unavailable, Unsupported
 _SECONDS = 10.0
 
 
-class Keeper:
-    """The process that keeps what privilege there is."""
+class KeeperConnection:
+    """What every keeper, the process that keeps what privilege there is, can be asked for."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(_SECONDS)
@@ -91,13 +91,17 @@ class Keeper:
                 ) from error
             raise
 
+    def open_image(self, image: int, *, uid: int) -> int:
+        """Return a detached mount of the file system in an open file, whose owner there appears as `uid`.
+
+        The file stays open, with its locks, until the mount is gone everywhere.
+        """
+        request = KeeperRequest(op=KeeperOp.MOUNT, writable=True, uid=uid)
+        return self._ask(request, [image])[1][0]
+
     def sweep_at_end(self, path: Path) -> None:
         """Have the cgroup directories below `path` removed when the keeper ends."""
         self._ask(KeeperRequest(op=KeeperOp.SWEEP, path=os.fsencode(path)), [])
-
-    def end(self) -> None:
-        """End every jail and the keeper; returns when all processes are gone. Safe to call twice."""
-        raise NotImplementedError
 
     def leave(self) -> None:
         """Let go of the keeper: one that lasts waits for somebody else now. Safe to call twice."""
@@ -110,7 +114,7 @@ class Keeper:
         return check_reply(reply), passed
 
 
-class OwnedKeeper(Keeper):
+class OwnedKeeper(KeeperConnection):
     """A keeper that ends with this process."""
 
     def __init__(self, program: Path, *, rootless: bool) -> None:
@@ -130,7 +134,7 @@ class OwnedKeeper(Keeper):
             raise
 
     def end(self) -> None:
-        """End every jail and the keeper."""
+        """End every jail and the keeper; returns when all processes are gone. Safe to call twice."""
         self._channel.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_SECONDS)

@@ -19,7 +19,13 @@ from pathlib import Path
 
 from atoll.engines.contract import Lasting
 from atoll.engines.namespaces import channel
-from atoll.engines.namespaces.keeper import Keeper, answering, events_of, mode_of, start_program
+from atoll.engines.namespaces.keeper import (
+    KeeperConnection,
+    answering,
+    events_of,
+    mode_of,
+    start_program,
+)
 from atoll.engines.namespaces.wire import (
     MAX_KEPT_FDS,
     MAX_KEPT_NAME,
@@ -57,7 +63,7 @@ class Kept:
         channel.close_all(self.fds)
 
 
-class LastingKeeper(Keeper):
+class LastingKeeper(KeeperConnection):
     """A keeper that outlives this process, and holds for the next one what it is given."""
 
     def __init__(self, connection: socket.socket, hello: KeeperHello) -> None:
@@ -103,7 +109,7 @@ class LastingKeeper(Keeper):
                 self._count(name, entry.fds)
 
     def end(self) -> None:
-        """End every jail and the keeper."""
+        """End every jail and the keeper; returns when all processes are gone. Safe to call twice."""
         if self._channel.fileno() < 0:
             return
         with suppress(OSError):

@@ -19,7 +19,6 @@ _WITHOUT: Mapping[str, EnforcedBy] = {
     "processes": "rlimit",
 }
 _ALWAYS: Mapping[str, EnforcedBy] = {
-    "workspace_bytes": "tmpfs",
     "tmp_bytes": "tmpfs",
     "home_bytes": "tmpfs",
     "shm_bytes": "tmpfs",
@@ -29,9 +28,18 @@ _ALWAYS: Mapping[str, EnforcedBy] = {
 }
 
 
-def enforcement(limits: Limits, *, cgroups: bool) -> dict[str, EnforcedBy]:
+def enforcement(
+    limits: Limits, *, cgroups: bool, workspace: EnforcedBy = "tmpfs"
+) -> dict[str, EnforcedBy]:
     """Return what enforces each limit; raise `Unsupported` if a written one would be weaker than asked for."""
-    held = {**_ALWAYS, **(_BY_CGROUP if cgroups else _WITHOUT)}
+    held = {**_ALWAYS, **(_BY_CGROUP if cgroups else _WITHOUT), "workspace_bytes": workspace}
+    if workspace == "watchdog" and limits.workspace_bytes and limits.enforcement == "strict":
+        raise Unsupported(
+            "the kernel cannot hold a workspace that is kept to workspace_bytes here, which takes root, a loop device and"
+            " mkfs.ext4; leave workspace_bytes out, or accept that it is watched with"
+            ' enforcement="best_effort" (--best-effort)',
+            limits=["workspace_bytes"],
+        )
     weak = sorted(name for name in limits.written & set(_BY_CGROUP) if held[name] != "cgroup")
     if weak and limits.enforcement == "strict":
         raise Unsupported(

@@ -10,28 +10,34 @@ import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from atoll.engines.contract import Lasting
-from atoll.engines.namespaces import cgroups
 from atoll.engines.namespaces.attest import Host, look_at_host
-from atoll.engines.namespaces.cgroups import CgroupTree
-from atoll.engines.namespaces.claims import PREFIX
+from atoll.engines.namespaces.cgroups.claims import PREFIX
+from atoll.engines.namespaces.cgroups.contract import CgroupTree
+from atoll.engines.namespaces.cgroups.layout import detect
+from atoll.engines.namespaces.cgroups.trees import find_tree
 from atoll.engines.namespaces.drains import Drains
 from atoll.engines.namespaces.idmap import HostIds
-from atoll.engines.namespaces.keeper import Keeper, OwnedKeeper
+from atoll.engines.namespaces.keeper import OwnedKeeper
 from atoll.engines.namespaces.lasting_keeper import (
     Kept,
     LastingKeeper,
     open_lasting_keeper,
     prepare_directory,
 )
+from atoll.engines.namespaces.memory_guard import MemoryGuard
 from atoll.engines.namespaces.sandbox import NamespaceSandbox
 from atoll.engines.namespaces.shelf import Leftover, Shelf, parse_init_note, sort_by_group
 from atoll.engines.namespaces.watchdog import Watchdog
+from atoll.engines.namespaces.workspace_watch import WorkspaceWatch
 from atoll.engines.namespaces.zygotes import Jail
 from atoll.errors import Unavailable
 from atoll.model.ids import SandboxId
 from atoll.model.sizes import MIB
+
+Keeper: TypeAlias = OwnedKeeper | LastingKeeper
 
 # What a keeper that lasts holds for the engine itself, and for its jails.
 _ENGINE, _JAIL = "engine", "jail"
@@ -55,10 +61,21 @@ class Parts:
     jail_digests: dict[int, str] = field(default_factory=dict)  # of those, adopted or not
     drains: Drains = field(default_factory=Drains)
     watchdog: Watchdog = field(default_factory=Watchdog)
+    workspaces: WorkspaceWatch = field(default_factory=WorkspaceWatch)
     jails: dict[str, Jail] = field(default_factory=dict)  # those that new sandboxes come from
     jails_by_pid: dict[int, Jail] = field(default_factory=dict)
     making_jails: threading.Lock = field(default_factory=threading.Lock)
     sandboxes: dict[SandboxId, NamespaceSandbox] = field(default_factory=dict)
+    guard: MemoryGuard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.guard = MemoryGuard(
+            self.memory_bytes, self.used_bytes, lambda: list(self.sandboxes.values())
+        )
+
+    def used_bytes(self) -> int:
+        """Return the memory of all sandboxes together, where cgroups count it."""
+        return 0 if self.tree is None else self.tree.used_bytes()
 
     @property
     def lasting(self) -> LastingKeeper | None:
@@ -113,6 +130,7 @@ class Parts:
 
     def leave(self) -> None:
         """Close this side only: the keeper holds the rest."""
+        self.guard.stop()
         self.keeper.leave()  # first, so that nothing is forgotten there
         for sandbox in list(self.sandboxes.values()):
             sandbox.leave()
@@ -125,6 +143,7 @@ class Parts:
 
     def close(self) -> None:
         """End everything."""
+        self.guard.stop()
         for jail in self.jails_by_pid.values():
             jail.close()
         self.keeper.end()
@@ -242,7 +261,7 @@ def _most_memory() -> int:
 
 def _find_tree(name: str) -> CgroupTree | None:
     try:
-        return cgroups.find_tree(name, cgroups.detect())
+        return find_tree(name, detect())
     except Unavailable:
         return None  # limits then say what enforces them instead, and the doctor says why
 

@@ -26,4 +26,6 @@ def our_errors() -> Iterator[None]:
     except OSError as error:
         way_out = _WAYS_OUT.get(error.errno or 0, "try again")
         reason = error.strerror or str(error)
-        raise Unavailable(f"this machine refused: {reason}; {way_out}") from error
+        raise Unavailable(
+            f"this machine refused: {reason}; {way_out}", errno=error.errno
+        ) from error

@@ -19,7 +19,7 @@ import anyio.to_thread
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Place
 from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill, kill_and_wait
-from atoll.engines.namespaces.cgroups import Events, SandboxCgroup
+from atoll.engines.namespaces.cgroups.contract import Events, SandboxCgroup
 from atoll.engines.namespaces.drains import Drains
 from atoll.engines.namespaces.plumbing import (
     Plumbing,
@@ -82,6 +82,8 @@ class NamespaceSandbox:
         self._drains = drains
         self._resources = ExitStack()
         self._forget = forget
+        self._was_lost = False  # before it was destroyed
+        self._ended_for_memory = False
         self._state = SandboxState.RUNNING
         self._processes: set[NamespaceProcess] = set()
         self._seen = Events()
@@ -106,7 +108,19 @@ class NamespaceSandbox:
         """Facts at this moment."""
         if self._state in (SandboxState.RUNNING, SandboxState.PAUSED) and self._has_ended():
             self._state = SandboxState.LOST
-        return SandboxInfo(self.id, "namespaces", self._spec.template, self._state, self._limits)
+        return SandboxInfo(
+            self.id,
+            "namespaces",
+            self._spec.template,
+            self._state,
+            self._limits,
+            reason=self._why_lost() if self._state is SandboxState.LOST else "",
+        )
+
+    def _why_lost(self) -> str:
+        if self._ended_for_memory:
+            return "it had the most when all sandboxes together ran out of memory"
+        return "its keeper was killed" if self._shelf.is_gone else ""
 
     @property
     def workspace(self) -> NamespaceWorkspace:
@@ -359,7 +373,10 @@ class NamespaceSandbox:
         with anyio.CancelScope(shield=True):
             async with self._ending:
                 if self._use_at_home():
-                    paused, self._state = self._state is SandboxState.PAUSED, SandboxState.DESTROYED
+                    self._was_lost = self.info.state is SandboxState.LOST
+                    with self._guard:
+                        paused = self._state is SandboxState.PAUSED
+                        self._state = SandboxState.DESTROYED
                     for call in list(self._calls):
                         call.cancel()
                     await self._kill(paused)
@@ -388,7 +405,8 @@ class NamespaceSandbox:
     def leave(self) -> None:
         """Let go without ending anything; the keeper holds what the next program needs."""
         self._use_at_home()
-        self._state = SandboxState.DESTROYED  # as far as this program is concerned
+        with self._guard:
+            self._state = SandboxState.DESTROYED  # as far as this program is concerned
         for call in list(self._calls):
             call.cancel()
         self._release()
@@ -430,10 +448,19 @@ class NamespaceSandbox:
         """Remember that the next process to die was killed for its memory."""
         self._kills_by_watchdog += 1
 
+    def note_size(self, is_full: bool, is_growing: bool) -> None:
+        """Take note of what the watch has seen of a workspace that is kept in a folder."""
+        self._workspace.is_full = is_full
+        if is_growing:
+            self.kill_everything()
+
     def explain(self, end: ProcessEnd) -> ProcessEnd:
         """Tell deaths apart by what the limits have counted since the last one."""
+        if end.reason is EndReason.LOST and self._ended_for_memory:
+            return replace(end, reason=EndReason.OUT_OF_MEMORY)
         if end.exit_code == 0 or self._state is SandboxState.DESTROYED:
-            return replace(end, reason=EndReason.KILLED) if end.reason is EndReason.LOST else end
+            destroyed = end.reason is EndReason.LOST and not self._was_lost
+            return replace(end, reason=EndReason.KILLED) if destroyed else end
         now = self._cgroup.events() if self._cgroup is not None else Events(self._kills_by_watchdog)
         seen, self._seen = self._seen, now
         if now != seen:
@@ -443,9 +470,26 @@ class NamespaceSandbox:
             return replace(end, reason=EndReason.OUT_OF_MEMORY)
         if now.too_many_processes > seen.too_many_processes and end.reason is EndReason.EXITED:
             return replace(end, reason=EndReason.TOO_MANY_PROCESSES)
-        if end.reason is EndReason.LOST and not self._has_ended():
+        # A jail that ends takes its sandboxes along; whoever goes first in there, the jail's socket went before.
+        if end.reason is EndReason.LOST and not (self._has_ended() or self._jail.is_gone):
             return replace(end, reason=EndReason.KILLED)
         return end
+
+    def used_bytes(self) -> int:
+        """Return the memory that it has, as far as a cgroup counts it."""
+        return 0 if self._cgroup is None else self._cgroup.used_bytes()
+
+    def end_for_memory(self) -> None:
+        """End it because all sandboxes together have too much memory, and it has the most; in any thread."""
+        with self._guard:
+            # From then on others may close the descriptor.
+            if self._state is SandboxState.DESTROYED:
+                return
+            self._ended_for_memory = True
+            kill(self._pidfd)
+        if self._cgroup is not None and self._cgroup.is_frozen:
+            with suppress(OSError, Unavailable):
+                self._cgroup.freeze(False)  # a frozen process does not even die
 
     def kill_everything(self) -> None:
         """Kill every process of the sandbox but its init."""
@@ -527,10 +571,10 @@ class NamespaceSandbox:
 
     def ended_error(self) -> Conflict:
         """Return what to raise once the sandbox is no more."""
-        state = self.info.state
-        how = "was destroyed" if state is SandboxState.DESTROYED else "has ended"
-        if state is SandboxState.LOST and self._shelf.is_gone:
-            how = "has ended, because its keeper was killed"
+        info = self.info
+        how = "was destroyed" if info.state is SandboxState.DESTROYED else "has ended"
+        if info.reason:
+            how += f", because {info.reason}"
         return Conflict(
-            f"sandbox {self.id} {how}; create a new one", sandbox=self.id, state=state.value
+            f"sandbox {self.id} {how}; create a new one", sandbox=self.id, state=info.state.value
         )

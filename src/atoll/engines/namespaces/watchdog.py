@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 _INTERVAL_SECONDS = 0.05
-_TREES = ("workspace", "tmp", "home/sandbox", "dev/shm")
+_TREES = ("tmp", "home/sandbox", "dev/shm")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 # Of one process; whoever opens more must not keep the watchdog from the other sandboxes.
 _MOST_DESCRIPTORS = 4096
@@ -29,6 +29,7 @@ _MOST_DESCRIPTORS = 4096
 class _Watched:
     init: int
     memory_bytes: int
+    trees: Sequence[str]  # in memory
     killed: Callable[[], None]
 
 
@@ -40,10 +41,13 @@ class Watchdog:
         self._watched: dict[int, _Watched] = {}
         self._thread: threading.Thread | None = None
 
-    def add(self, init: int, memory_bytes: int, killed: Callable[[], None]) -> None:
+    def add(
+        self, init: int, memory_bytes: int, killed: Callable[[], None], *, workspace_on_disk: bool
+    ) -> None:
         """Watch the sandbox whose init is `init`; `killed` is told before one of its processes is."""
+        trees = _TREES if workspace_on_disk else ("workspace", *_TREES)
         with self._lock:
-            self._watched[init] = _Watched(init, memory_bytes, killed)
+            self._watched[init] = _Watched(init, memory_bytes, trees, killed)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="atoll-watchdog", daemon=True
@@ -69,8 +73,8 @@ class Watchdog:
 
 def _hold(watched: _Watched) -> None:
     """Kill the largest process of a sandbox that is beyond its limit."""
-    pids = list(_descendants(watched.init))
-    trees = _tree_bytes(watched.init)
+    pids = list(descendants(watched.init))
+    trees = _tree_bytes(watched.init, watched.trees)
     files = _memory_files(pids)
     if trees + sum(map(_resident_bytes, pids)) + sum(files.values()) <= watched.memory_bytes:
         return
@@ -81,7 +85,7 @@ def _hold(watched: _Watched) -> None:
         _kill(max(sizes, key=lambda pid: sizes[pid]), watched.init)
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
     """Yield everything below a process: in a sandbox that is all of it but init."""
     waiting = [pid]
     while waiting:
@@ -141,9 +145,9 @@ def _memory_device() -> int:
         os.close(fd)
 
 
-def _tree_bytes(pid: int) -> int:
+def _tree_bytes(pid: int, trees: Sequence[str]) -> int:
     total = 0
-    for path in _TREES:
+    for path in trees:
         with suppress(OSError):
             facts = os.statvfs(f"/proc/{pid}/root/{path}")
             total += (facts.f_blocks - facts.f_bfree) * facts.f_frsize

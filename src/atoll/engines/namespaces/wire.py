@@ -105,7 +105,7 @@ class KeeperOp(IntEnum):
     """What the keeper is asked."""
 
     JAIL = 1  # fds: plan, socket to the reaper
-    MOUNT = 2  # answers a detached mount; fds: the user namespace to map ids for, if any
+    MOUNT = 2  # answers a detached mount of `path`; fds: an image to mount in its place, if any
     SWEEP = 3  # remove the cgroup directories below `path` at the end
     # Only one that lasts. The first two are not answered.
     KEEP = 4  # fds: whatever is to be kept under that name, in place of what is

@@ -6,6 +6,7 @@ them and lists them, one component at a time, and never resolves a name that cod
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat as modes
@@ -67,6 +68,7 @@ class NamespaceWorkspace:
         self._max_file_bytes = max_file_bytes
         self._server: socket.socket | None = None
         self._turn = anyio.Lock()
+        self.is_full = False  # as far as only a watch can tell
 
     async def stat(self, path: str) -> FileInfo:
         """Return facts about a file; a link is not followed."""
@@ -111,6 +113,7 @@ class NamespaceWorkspace:
     ) -> FileInfo:
         """Replace a file as a whole, parents made."""
         clean = _changeable(path)
+        self._check_room(clean)
         _check_number("mode", mode, 0o7777)
         if isinstance(data, bytes | bytearray | memoryview):
             if len(data) <= _INLINE_BYTES:
@@ -129,6 +132,7 @@ class NamespaceWorkspace:
         if not files:
             return
         paths = [_changeable(file.path) for file in files]
+        self._check_room(paths[0])
         with our_errors(), batches.sealed(batches.pack_new(files, paths)) as memory:
             reply = await self._ask_many(FilesOp.WRITE_MANY, paths[0], [memory])
         _check(reply, paths[min(reply.size, len(paths) - 1)])
@@ -155,6 +159,7 @@ class NamespaceWorkspace:
     async def write_from(self, path: str, descriptor: int, *, mode: int = 0o644) -> FileInfo:
         """Write what an open regular file of the host holds."""
         clean = _changeable(path)
+        self._check_room(clean)
         _check_number("mode", mode, 0o7777)
         feed = partial(transfers.feed_file, source=descriptor)
         return await self._write_stream(clean, mode, feed)
@@ -173,6 +178,7 @@ class NamespaceWorkspace:
 
     async def copy_in(self, folder: int, path: str, limits: TreeLimits) -> TreeReport:
         """Copy what an open directory of the host holds."""
+        self._check_room(path)
         return await self._copy_tree(FilesOp.RECEIVE_TREE, folder, parse_path(path), limits)
 
     async def copy_out(self, path: str, folder: int, limits: TreeLimits) -> TreeReport:
@@ -182,6 +188,7 @@ class NamespaceWorkspace:
     async def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
         clean = parse_path(path)
+        self._check_room(clean)
         if clean != ".":
             await self._ask(FilesOp.MAKE_DIRECTORY, clean)
 
@@ -200,6 +207,10 @@ class NamespaceWorkspace:
             anyio.notify_closing(self._server)
             self._server.close()
             self._server = None
+
+    def _check_room(self, path: str) -> None:
+        if self.is_full:
+            raise file_error(errno.ENOSPC, path)
 
     async def _ask(
         self,

@@ -81,6 +81,8 @@ class Jail:
     @property
     def is_gone(self) -> bool:
         """Whether it has ended, and all its sandboxes with it."""
+        if self._control.fileno() < 0:
+            return True
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         return any(events & select.POLLHUP for _fd, events in poll.poll(0))
@@ -121,6 +123,8 @@ class Jail:
             self._generation += 1
             self._drop_free()
             self._control.close()
+            # Whoever waits for a zygote of this jail would wait for ever.
+            self._changed.notify_all()
             if self._filter >= 0:
                 os.close(self._filter)
                 self._filter = -1
@@ -146,6 +150,8 @@ class Jail:
     def _take(self) -> Zygote:
         with self._changed:
             while True:
+                if self._control.fileno() < 0:
+                    raise Unavailable("the jail ended while a sandbox waited for it; try again")
                 while self._free:
                     zygote = self._free.pop()
                     if not _has_ended(zygote.channel):

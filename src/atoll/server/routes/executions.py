@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from atoll.model.ids import ExecutionId, KernelId, new_execution_id
+from atoll.model.ids import ExecutionId, KernelId
 from atoll.node.idempotency import Answer, KeyedRequest
 from atoll.server.answers import ExecutionAnswer, FinishedAnswer
 from atoll.server.auth import Owner
 from atoll.server.bodies import ExecutionBody, SignalBody, SizeBody
-from atoll.server.keys import REPLAYED, IdempotencyKey
+from atoll.server.keys import REPLAYED, IdempotencyKey, start_execution_once
 from atoll.server.parts import ExecutionKey, Here, Parts, SandboxKey
 from atoll.server.routes.sandboxes import NEXT_CURSOR
 from atoll.server.streams import Stream, first_event, stream_events
@@ -60,14 +60,9 @@ async def start_execution(
 async def _start_once(
     parts: Parts, owner: str, sandbox: str, body: ExecutionBody, key: str | None
 ) -> Answer:
-    start = partial(_start, parts, owner, sandbox, body)
-    execution_id = new_execution_id()
-    if key is None:
-        await start(execution_id)
-        return Answer(execution_id)
     content = f"{sandbox}\n{body.model_dump_json(exclude={'wait', 'stream', 'on_disconnect'})}"
-    request = KeyedRequest(owner, key, "POST executions", content)
-    return await parts.idempotency.once(request, execution_id, start, parts.has_execution)
+    request = None if key is None else KeyedRequest(owner, key, "POST executions", content)
+    return await start_execution_once(parts, partial(_start, parts, owner, sandbox, body), request)
 
 
 async def _start(parts: Parts, owner: str, sandbox: str, body: ExecutionBody, new_id: str) -> None:

@@ -52,7 +52,7 @@ async def read_file(sandbox: SandboxKey, path: str, parts: Here, owner: Owner) -
         "Content-Disposition": f"attachment; filename*=UTF-8''{_quoted(info.name)}",
         **_file_headers(info),
     }
-    return Stream(_read(resident, info), _media_type(info), headers)
+    return await Stream(_read(resident, info), _media_type(info), headers).begun()
 
 
 async def _list(resident: Resident, path: str) -> DirectoryAnswer:

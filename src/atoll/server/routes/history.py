@@ -21,13 +21,13 @@ from atoll.model.execution import (
     ExecutionKind,
     shell_code,
 )
-from atoll.model.ids import ExecutionId, new_execution_id
+from atoll.model.ids import ExecutionId
 from atoll.model.process import Command
 from atoll.node.idempotency import Answer, KeyedRequest
 from atoll.server.answers import Time
 from atoll.server.auth import Owner
 from atoll.server.bodies import ShellBody
-from atoll.server.keys import REPLAYED, IdempotencyKey
+from atoll.server.keys import REPLAYED, IdempotencyKey, start_execution_once
 from atoll.server.labels import INTERACTIVE
 from atoll.server.parts import ExecutionKey, Here, Parts, SandboxKey
 from atoll.server.streams import NDJSON, Stream
@@ -103,13 +103,9 @@ async def execute(
 async def _run_once(
     parts: Parts, owner: str, sandbox: str, body: ShellBody, key: str | None
 ) -> Answer:
-    start = partial(_start, parts, owner, sandbox, body)
-    execution_id = new_execution_id()
-    if key is None:
-        await start(execution_id)
-        return Answer(execution_id)
-    request = KeyedRequest(owner, key, "POST execute", f"{sandbox}\n{body.model_dump_json()}")
-    return await parts.idempotency.once(request, execution_id, start, parts.has_execution)
+    content = f"{sandbox}\n{body.model_dump_json()}"
+    request = None if key is None else KeyedRequest(owner, key, "POST execute", content)
+    return await start_execution_once(parts, partial(_start, parts, owner, sandbox, body), request)
 
 
 async def _start(parts: Parts, owner: str, sandbox: str, body: ShellBody, new_id: str) -> None:

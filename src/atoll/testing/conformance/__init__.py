@@ -24,6 +24,7 @@ from atoll.testing.conformance.running import MakeEngine
 from atoll.testing.conformance.sandboxes import SandboxConformance
 from atoll.testing.conformance.signalling import SignalConformance
 from atoll.testing.conformance.terminals import TerminalConformance
+from atoll.testing.conformance.workspaces import WorkspaceConformance
 
 
 class EngineConformance(
@@ -35,6 +36,7 @@ class EngineConformance(
     PortConformance,
     FileConformance,
     LinkConformance,
+    WorkspaceConformance,
 ):
     """All of it."""
 

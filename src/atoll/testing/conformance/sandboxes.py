@@ -38,6 +38,14 @@ class SandboxConformance(Conformance):
         assert checks
         assert [check for check in checks if check.required and not check.ok] == []
 
+    async def test_memory_that_is_left_is_told_or_left_to_the_machine(self, engine: Engine) -> None:
+        sandbox = await engine.create(SandboxSpec())
+        try:
+            free = engine.free_bytes()
+            assert free is None or free > 0
+        finally:
+            await sandbox.destroy()
+
     async def test_a_sandbox_says_what_it_is(self, engine: Engine) -> None:
         spec = SandboxSpec(limits=Limits(workspace_bytes=8 << 20))
         sandbox = await engine.create(spec)

@@ -64,13 +64,21 @@ class FakeEngine:
             )
         if self._is_alive(spec.id):
             raise Conflict(f"sandbox {spec.id} exists already; leave the id out to get a new one")
-        limits = spec.limits.resolve()
+        if spec.workspace is not None:
+            raise Unsupported(
+                "workspaces of the fake engine are in memory, and end with their sandboxes"
+            )
+        limits = spec.resolve_limits()
         mounted = [(mount.target, self._read_mount(mount)) for mount in spec.mounts]
         sandbox = FakeSandbox(spec, limits, self._programs)
         for target, files in mounted:
             sandbox.tree.mount(target, files)
         self._sandboxes[spec.id] = sandbox
         return sandbox
+
+    def free_bytes(self) -> int | None:
+        """Nothing but the machine's own memory limits it."""
+        return None
 
     async def leftovers(self) -> NoReturn:
         """Refuse: nothing here outlives its process."""

@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 LIBRARY_SOURCES = (
     "zygote.c", "interpreter.c", "spawn.c", "cloning.c", "sandbox_limits.c", "sandbox_mounts.c", "seal.c",
 )  # fmt: skip
-HOST_SOURCES = ("keeper.c", "shelf.c", "jail.c", *LIBRARY_SOURCES)
+HOST_SOURCES = ("keeper.c", "shelf.c", "images.c", "jail.c", *LIBRARY_SOURCES)
 COPIER_SOURCES = ("copier.c", "walls.c", "trees.c")
 GUEST_SOURCES = (
     "init.c", "children.c", "kernel.c", "supervisor.c", "files.c", "batches.c", "trees.c",

@@ -32,6 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "images.h"
 #include "jail.h"
 #include "passing.h"
 #include "shelf.h"
@@ -200,21 +201,26 @@ static int set_mount_attributes(int mount_fd, const struct keeper_request *reque
     return error;
 }
 
-/* Returns a detached mount of a directory that the operator listed, or -errno. */
-static int open_mount(const struct keeper_request *request)
+static int clone_mount(const char *path)
 {
-    int source = open_source(request->path);
+    int source = open_source(path);
     if (source < 0)
         return source;
-    struct stat owner;
-    int outcome = fstat(source, &owner) ? -errno : 0;
-    int mount_fd = outcome ? outcome : (int)syscall(SYS_open_tree, source, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-    if (mount_fd < 0 && !outcome)
+    int mount_fd = (int)syscall(SYS_open_tree, source, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (mount_fd < 0)
         mount_fd = -errno;
     close(source);
+    return mount_fd;
+}
+
+/* Returns a detached mount of a host directory, or of a workspace's image if there is one, or -errno. */
+static int open_mount(const struct keeper_request *request, int image)
+{
+    int mount_fd = image < 0 ? clone_mount(request->path) : mount_image(image);
     if (mount_fd < 0)
         return mount_fd;
-    outcome = set_mount_attributes(mount_fd, request, &owner);
+    struct stat owner;
+    int outcome = fstat(mount_fd, &owner) ? -errno : set_mount_attributes(mount_fd, request, &owner);
     if (outcome) {
         close(mount_fd);
         return outcome;
@@ -241,7 +247,7 @@ static void answer_request(struct keeper_request *request, const int *fds, int c
     if (request->op == KEEPER_OP_JAIL && count == 2) {
         reply = make_jail(request, fds[0], fds[1]);
     } else if (request->op == KEEPER_OP_MOUNT) {
-        passed = open_mount(request);
+        passed = open_mount(request, count ? fds[0] : -1);
         reply = (struct step_reply){.step = STEP_MOUNTS, .error = passed < 0 ? -passed : 0};
     } else if (request->op == KEEPER_OP_SWEEP) {
         note_sweep(request->path, &reply);

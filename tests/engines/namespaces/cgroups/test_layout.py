@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from atoll.engines.namespaces import cgroups
-from atoll.engines.namespaces.cgroups import Layout, parse_layout
-from atoll.errors import Unavailable
+from atoll.engines.namespaces.cgroups.layout import parse_layout
+from atoll.engines.namespaces.cgroups.settings import NEEDED
+
+pytestmark = pytest.mark.any_user
 
 V1_MOUNTS = """
 30 23 0:26 / /sys/fs/cgroup ro shared:8 - tmpfs tmpfs ro,mode=755
@@ -38,7 +39,7 @@ def test_the_unified_layout_is_one_directory(tmp_path: Path) -> None:
     mounts = f"30 23 0:26 / {tmp_path} rw - cgroup2 cgroup2 rw,nsdelegate"
     layout = parse_layout("0::/user.slice\n", mounts)
     assert (layout.name, layout.v2) == ("v2", own)
-    assert all(layout.version_of(controller) == 2 for controller in cgroups.NEEDED)
+    assert all(layout.version_of(controller) == 2 for controller in NEEDED)
 
 
 def test_controllers_on_both_sides_are_hybrid(tmp_path: Path) -> None:
@@ -57,13 +58,4 @@ def test_inside_a_container_only_a_part_is_mounted() -> None:
 
 
 def test_without_cgroups_there_is_none() -> None:
-    layout = parse_layout("", "1 0 0:1 / / rw - ext4 /dev/root rw")
-    assert layout.name == "none"
-    with pytest.raises(Unavailable, match="memory, pids, cpu"):
-        cgroups.open_tree("atoll-test", layout)
-
-
-def test_a_directory_that_cannot_be_written_is_named() -> None:
-    nowhere = {controller: Path("/proc/nowhere") for controller in cgroups.NEEDED}
-    with pytest.raises(Unavailable, match="/proc/nowhere"):
-        cgroups.open_tree("atoll-test", Layout(nowhere, None, frozenset()))
+    assert parse_layout("", "1 0 0:1 / / rw - ext4 /dev/root rw").name == "none"

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from atoll.engines.namespaces import channel
+
 PREFIX = "atoll-"
 # A directory this young may belong to an engine that has not locked it yet.
 _YOUNG_SECONDS = 10.0
@@ -25,17 +27,20 @@ class Claims:
         self.fds: list[int] = []
 
     def claim(self, directories: Iterable[Path]) -> None:
-        """Lock directories for as long as anybody holds their descriptors."""
-        for directory in directories:
-            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            self.fds.append(fd)
+        """Lock directories, in place of what was locked before, for as long as anybody holds their descriptors."""
+        before, self.fds = self.fds, []
+        try:
+            for directory in directories:
+                fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self.fds.append(fd)
+                fcntl.flock(fd, fcntl.LOCK_SH)
+        finally:
+            channel.close_all(before)
 
     def release(self) -> None:
         """Let go of all."""
-        for fd in self.fds:
-            os.close(fd)
-        self.fds.clear()
+        channel.close_all(self.fds)
+        self.fds = []
 
 
 def remove_unclaimed(parents: Iterable[Path]) -> Sequence[Path]:

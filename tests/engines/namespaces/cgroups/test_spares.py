@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from atoll.engines.namespaces import spares
-from atoll.engines.namespaces.spares import Spares
+from atoll.engines.namespaces.cgroups import spares
+from atoll.engines.namespaces.cgroups.spares import Spares
 from atoll.model.limits import ResolvedLimits
+
+pytestmark = pytest.mark.any_user
 
 LIMITS = ResolvedLimits()
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from atoll.engines.namespaces.claims import Claims, remove_unclaimed
+from atoll.engines.namespaces.cgroups.claims import Claims, remove_unclaimed
 
 
 def make(parent: Path, name: str, *, age: float = 60) -> Path:
@@ -43,7 +43,7 @@ def test_claimed_young_and_foreign_directories_stay(tmp_path: Path) -> None:
 def test_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
     folder = make(tmp_path, "atoll-1")
     code = (
-        "import sys, time; from pathlib import Path; from atoll.engines.namespaces.claims import Claims;"
+        "import sys, time; from pathlib import Path; from atoll.engines.namespaces.cgroups.claims import Claims;"
         "c = Claims(); c.claim([Path(sys.argv[1])]); print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
@@ -58,3 +58,16 @@ def test_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
 
 def test_a_parent_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     assert remove_unclaimed([tmp_path / "missing"]) == []
+
+
+def test_a_claim_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    folder = make(tmp_path, "atoll-1")
+    claims = Claims()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        claims.claim([folder])
+    assert len(claims.fds) == 1
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert remove_unclaimed([tmp_path]) == []
+    claims.release()
+    assert remove_unclaimed([tmp_path]) == [folder]

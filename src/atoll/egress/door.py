@@ -1,0 +1,372 @@
+"""The node's handle on the proxy process: starts it with the first sandbox, and again whenever it ends.
+
+May be used from any thread; calls take microseconds, but for `change`, which waits until the proxy has done it. While there is no proxy nothing
+answers on the listeners: closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from atoll.egress import control
+from atoll.errors import AtollError, InvalidRequest, Unavailable
+from atoll.model.attempt import AttemptInfo
+from atoll.model.hosts import Host
+from atoll.model.ids import SandboxId
+from atoll.model.network import Network
+
+# Whom the proxy becomes where the node is root. Nobody else's, and never a sandbox's.
+UNPRIVILEGED_UID = 65_533
+
+_log = logging.getLogger(__name__)
+
+_CHANGE_SECONDS = 10.0
+# After so long it is asked for a sign of life, and after so many without one it is replaced.
+_SILENT_SECONDS = 10.0
+_MOST_PINGS = 3
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+# One that lived this long did not die of its beginning.
+_STEADY_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedListener:
+    """A listening socket on a sandbox's loopback: for HTTP, or with a `place` for that one alone."""
+
+    socket: socket.socket
+    place: tuple[Host, int] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the proxy is told of it."""
+        if self.place is None:
+            return {"kind": "http"}
+        return {"kind": "tcp", "host": str(self.place[0]), "port": self.place[1]}
+
+
+@dataclass(slots=True)
+class _Guest:
+    """What has to be told again to the next proxy."""
+
+    network: Network
+    listeners: Sequence[OfferedListener]
+    used: list[int]
+    version: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    in_force: int = 0
+
+    def close(self) -> None:
+        for listener in self.listeners:
+            listener.socket.close()
+
+
+class EgressDoor:
+    """The one way out of a node, for all its sandboxes."""
+
+    def __init__(
+        self,
+        attempted: Callable[[Sequence[AttemptInfo]], None],
+        *,
+        opened: Mapping[str, Sequence[str]] | None = None,
+        servers: Sequence[str] = (),
+    ) -> None:
+        """`attempted` is told of attempts, in the door's own thread. `opened` and `servers` are the operator's."""
+        self._attempted = attempted
+        self._configuration = {
+            "op": "configure",
+            "opened": {name: list(networks) for name, networks in (opened or {}).items()},
+            "servers": list(servers),
+        }
+        self._lock = threading.RLock()
+        self._guests: dict[SandboxId, _Guest] = {}
+        self._proxy: _ProxyProcess | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = threading.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """The proxy's process id, None while there is none."""
+        proxy = self._proxy
+        return None if proxy is None else proxy.pid
+
+    def add(
+        self,
+        sandbox: SandboxId,
+        network: Network,
+        listeners: Sequence[OfferedListener],
+        used: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Serve a sandbox on its listeners, which are the door's from now on; `used` are bytes up and down.
+
+        Raises:
+            Unavailable: the door is closed, or no process can be started.
+        """
+        guest = _Guest(network, tuple(listeners), list(used))
+        with self._lock:
+            if self._is_closed.is_set():
+                raise Unavailable("the egress proxy is closed; open the node anew")
+            if sandbox in self._guests:
+                raise InvalidRequest(f"sandbox {sandbox} is served already; remove it first")
+            self._guests[sandbox] = guest
+            try:
+                if self._thread is None:
+                    self._start_watching()
+                elif self._proxy is not None:
+                    self._proxy.add(sandbox, guest)
+            except BaseException:
+                del self._guests[sandbox]
+                raise
+
+    def change(self, sandbox: SandboxId, network: Network) -> None:
+        """Put other rules in force for a sandbox; when this returns, nothing that they forbid is under way.
+
+        Raises:
+            Unavailable: the proxy did not say that it has done so; what it then is asked for is not known.
+        """
+        with self._lock:
+            guest = self._guests.get(sandbox)
+            if guest is None:
+                raise InvalidRequest(f"sandbox {sandbox} is not served; add it first")
+            guest.network = network
+            guest.version += 1
+            version = guest.version
+            proxy = self._proxy
+            if proxy is None:
+                return  # the next one hears of it first
+            proxy.send(
+                {
+                    "op": "change",
+                    "sandbox": sandbox,
+                    "network": network.to_json(),
+                    "version": version,
+                }
+            )
+        with guest.changed:
+            done = guest.changed.wait_for(
+                lambda: guest.in_force >= version or proxy.has_ended, _CHANGE_SECONDS
+            )
+        if not done:
+            proxy.kill()  # rather no way out than the old one
+            raise Unavailable("the egress proxy did not follow the change of rules; it is replaced")
+
+    def remove(self, sandbox: SandboxId) -> None:
+        """Stop serving a sandbox and close its listeners. Safe to call twice."""
+        with self._lock:
+            guest = self._guests.pop(sandbox, None)
+            if guest is None:
+                return
+            guest.close()
+            if self._proxy is not None:
+                self._proxy.send({"op": "remove", "sandbox": sandbox})
+
+    def used(self, sandbox: SandboxId) -> tuple[int, int]:
+        """Return how many bytes a sandbox has sent and fetched, for whoever serves it next."""
+        with self._lock:
+            guest = self._guests.get(sandbox)
+            return (0, 0) if guest is None else (guest.used[0], guest.used[1])
+
+    def close(self) -> None:
+        """End the proxy and let go of all listeners. Safe to call twice."""
+        with self._lock:
+            self._is_closed.set()
+            proxy, thread = self._proxy, self._thread
+            for guest in self._guests.values():
+                guest.close()
+            self._guests.clear()
+        if proxy is not None:
+            proxy.end()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    # --- the door's own thread ----------------------------------------------------------------------------
+
+    def _start_watching(self) -> None:
+        self._start_proxy()
+        self._thread = threading.Thread(target=self._watch, name="atoll-egress", daemon=True)
+        self._thread.start()
+
+    def _start_proxy(self) -> None:
+        """Start a process, and tell it all that it has to know."""
+        proxy = _ProxyProcess()
+        try:
+            proxy.send(self._configuration)
+            for sandbox, guest in self._guests.items():
+                proxy.add(sandbox, guest)
+        except BaseException:
+            proxy.kill()
+            raise
+        self._proxy = proxy
+
+    def _watch(self) -> None:
+        """Read what the proxy says, and replace it when it has ended."""
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._is_closed.is_set():
+            begun = time.monotonic()
+            proxy = self._proxy
+            if proxy is not None:
+                self._listen_to(proxy)
+                if self._is_closed.is_set():
+                    return
+                _log.error("egress.proxy_ended", extra={"pid": proxy.pid})
+            if time.monotonic() - begun > _STEADY_SECONDS:
+                pause = _FIRST_PAUSE_SECONDS
+            self._is_closed.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            self._replace()
+
+    def _replace(self) -> None:
+        with self._lock:
+            if self._is_closed.is_set():
+                return
+            try:
+                self._start_proxy()
+            except AtollError as error:
+                _log.error("egress.proxy_not_started", extra={"error": str(error)})
+
+    def _listen_to(self, proxy: _ProxyProcess) -> None:
+        try:
+            while (event := proxy.receive()) is not None:
+                self._take(event)
+        except (AtollError, KeyError, TypeError, ValueError) as error:
+            # It deals with what is hostile; whatever is strange about it now ends it.
+            _log.error("egress.proxy_strange", extra={"error": str(error)})
+        proxy.kill()
+        with self._lock:
+            self._proxy = None
+            proxy.close()
+            guests = list(self._guests.values())
+        for guest in guests:
+            with guest.changed:
+                guest.changed.notify_all()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "attempts":
+                attempts = [AttemptInfo.from_json(each) for each in event["attempts"]]
+                self._count(attempts)
+                self._attempted(attempts)
+            case "changed":
+                self._note_change(SandboxId(event["sandbox"]), int(event["version"]))
+            case "fault":
+                _log.error("egress.proxy_fault", extra={"text": str(event["text"])})
+            case "ready" | "health":
+                pass
+            case _:
+                raise InvalidRequest("the proxy says what it cannot say")
+
+    def _count(self, attempts: Sequence[AttemptInfo]) -> None:
+        with self._lock:
+            for attempt in attempts:
+                guest = self._guests.get(attempt.sandbox)
+                if guest is not None:
+                    guest.used[0] += attempt.up_bytes
+                    guest.used[1] += attempt.down_bytes
+
+    def _note_change(self, sandbox: SandboxId, version: int) -> None:
+        with self._lock:
+            guest = self._guests.get(sandbox)
+        if guest is not None:
+            with guest.changed:
+                guest.in_force = max(guest.in_force, version)
+                guest.changed.notify_all()
+
+
+class _ProxyProcess:
+    """One proxy, from its start to its end."""
+
+    def __init__(self) -> None:
+        ours, theirs = control.socket_pair()
+        ours.settimeout(_SILENT_SECONDS)
+        self._channel = ours
+        self.has_ended = False
+        try:
+            with theirs:
+                self._process = _start(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        self.pid = self._process.pid
+
+    def add(self, sandbox: SandboxId, guest: _Guest) -> None:
+        order = {
+            "op": "add",
+            "sandbox": sandbox,
+            "network": guest.network.to_json(),
+            "listeners": [listener.as_json() for listener in guest.listeners],
+            "used": guest.used,
+        }
+        self.send(order, [listener.socket.fileno() for listener in guest.listeners])
+
+    def send(self, order: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send an order; one that cannot be sent is for a proxy that ends, and the next one is told anyway."""
+        try:
+            control.send(self._channel, order, fds)
+        except OSError:
+            self.kill()
+
+    def receive(self) -> dict[str, Any] | None:
+        """Return the next event, asking for a sign of life now and then; None at the end."""
+        for _ in range(_MOST_PINGS):
+            try:
+                received = control.receive(self._channel)
+            except TimeoutError:
+                self.send({"op": "ping"})
+                continue
+            except OSError:
+                return None
+            if received is None:
+                return None
+            event, fds = received
+            control.close_all(fds)  # there should be none
+            return event
+        return None
+
+    def end(self) -> None:
+        """Have it end by itself, which it does at once."""
+        try:
+            self._channel.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it has ended
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._channel.close()
+
+    def kill(self) -> None:
+        """End it, and see it gone. Safe to call twice."""
+        self._process.kill()
+        self._process.wait()
+        self.has_ended = True
+        self.end()
+
+
+def _start(theirs: socket.socket) -> subprocess.Popen[bytes]:
+    parent = os.pidfd_open(os.getpid())
+    fds = (theirs.fileno(), parent)
+    identity = [str(UNPRIVILEGED_UID)] if os.geteuid() == 0 else []
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-m", "atoll.egress", *map(str, fds), *identity],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={},
+            cwd="/",
+            pass_fds=fds,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise Unavailable(
+            f"the egress proxy cannot be started: {error.strerror}; nothing gets out until it can"
+        ) from error
+    finally:
+        os.close(parent)

@@ -1,0 +1,202 @@
+"""One plain HTTP request, taken to its host over a connection of its own, and the answer taken back.
+
+Both sides are parsed and written anew by h11, so that nothing passes that was not understood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import h11
+
+from atoll.egress.heads import LONGEST_HEAD, Head, Headers, forwarded_headers
+from atoll.egress.refusals import DialFailed, Refused
+from atoll.egress.sockets import receive, send
+from atoll.egress.tunnels import Allowance, Tunnel, TunnelEnded
+from atoll.model.hosts import Host
+
+_CHUNK = 64 * 1024
+
+
+class Exchange:
+    """A request that was allowed, between its client and a connection to its host."""
+
+    def __init__(
+        self,
+        head: Head,
+        client: socket.socket,
+        upstream: socket.socket,
+        up: Allowance,
+        down: Allowance,
+    ) -> None:
+        self._head = head
+        self._client = client
+        self._upstream = upstream
+        self._up = up
+        self._down = down
+        self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=LONGEST_HEAD)
+        self.has_answered = False
+        self.up_bytes = 0
+        self.down_bytes = 0
+
+    async def run(self, host: Host, port: int, path: str) -> bytes | None:
+        """Carry it out; return what belongs to the client's next request, None if there can be none.
+
+        Raises:
+            Refused: the request or the answer cannot be read.
+            TunnelEnded: a cap was reached.
+            OSError: one side broke off.
+        """
+        await self._send_head(host, port, path)
+        upload = asyncio.create_task(self._send_body())
+        try:
+            switched = await self._take_answer(upload)
+        finally:
+            upload.cancel()
+            await asyncio.wait([upload])
+        if switched:
+            await self._tunnel()
+            return None
+        return self._rest()
+
+    # --- the request ------------------------------------------------------------------------------------
+
+    async def _send_head(self, host: Host, port: int, path: str) -> None:
+        request = self._head.request
+        headers = forwarded_headers(request)
+        authority = str(host) if port == 80 else f"{host}:{port}"
+        others = [each for each in headers if each[0].lower() != b"host"]
+        framing: Headers = []
+        if self._head.values(b"transfer-encoding"):
+            framing = [(b"Transfer-Encoding", b"chunked")]
+        hop: Headers = [(b"Connection", b"close")]
+        if self._wants_websocket():
+            hop = [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
+        outgoing = h11.Request(
+            method=request.method,
+            target=path.encode(),
+            headers=[(b"Host", authority.encode()), *others, *framing, *hop],
+        )
+        await self._send_up(self._parser.send(outgoing))
+
+    def _wants_websocket(self) -> bool:
+        """Whether it asks to go on as a WebSocket, the only other protocol that passes."""
+        head = self._head
+        return (
+            head.request.method == b"GET"
+            and head.values(b"upgrade") == [b"websocket"]
+            and b"upgrade" in head.values(b"connection")
+        )
+
+    async def _send_body(self) -> None:
+        while True:
+            event = self._next(self._head.parser)
+            if event is h11.NEED_DATA:
+                self._head.parser.receive_data(await receive(self._client, _CHUNK))
+            elif isinstance(event, h11.Data):
+                await self._send_up(self._parser.send(event))
+            elif isinstance(event, h11.EndOfMessage):
+                # Without trailers: they would be headers that nobody has checked.
+                await self._send_up(self._parser.send(h11.EndOfMessage()))
+                return
+            else:
+                raise Refused(400, "the request broke off")
+
+    async def _send_up(self, data: bytes | None) -> None:
+        if not data:
+            return
+        if len(data) > self._up.left:
+            raise TunnelEnded(self._up.reason)
+        self._up.count(len(data))
+        self.up_bytes += len(data)
+        await send(self._upstream, data)
+
+    # --- the answer -------------------------------------------------------------------------------------
+
+    async def _take_answer(self, upload: asyncio.Task[None]) -> bool:
+        """Pass the answer on as it comes; return whether both sides go on with another protocol."""
+        while True:
+            event = self._next(self._parser)
+            if event is h11.NEED_DATA:
+                self._parser.receive_data(await self._receive_down(upload))
+            elif isinstance(event, h11.InformationalResponse):
+                await self._send_down(event)
+                if event.status_code == 101:
+                    return True
+            elif isinstance(event, h11.Response):
+                await self._send_down(event)
+            elif isinstance(event, h11.Data):
+                await send(self._client, self._head.parser.send(event) or b"")
+            elif isinstance(event, h11.EndOfMessage):
+                await send(self._client, self._head.parser.send(h11.EndOfMessage()) or b"")
+                return False
+            else:
+                raise DialFailed(502, "the host broke off its answer")
+
+    async def _receive_down(self, upload: asyncio.Task[None]) -> bytes:
+        """Return more of the answer; a request that cannot be sent to its end does not wait for one."""
+        left = self._down.left
+        if not left:
+            raise TunnelEnded(self._down.reason)
+        if upload.done():
+            upload.result()
+            data = await receive(self._upstream, min(left, _CHUNK))
+        else:
+            data = await self._receive_beside(upload, min(left, _CHUNK))
+        self._down.count(len(data))
+        self.down_bytes += len(data)
+        return data
+
+    async def _receive_beside(self, upload: asyncio.Task[None], size: int) -> bytes:
+        receiving = asyncio.create_task(receive(self._upstream, size))
+        try:
+            await asyncio.wait([upload, receiving], return_when=asyncio.FIRST_COMPLETED)
+            if upload.done() and not receiving.done():
+                error = upload.exception()
+                # A host that answers early may have stopped reading; its answer is what counts.
+                if error is not None and not isinstance(error, OSError):
+                    raise error
+            return await receiving
+        finally:
+            receiving.cancel()
+
+    async def _send_down(self, event: h11.Response | h11.InformationalResponse) -> None:
+        headers = forwarded_headers(event)
+        names = {name for name, _ in event.headers}
+        if b"transfer-encoding" in names:
+            headers = [each for each in headers if each[0].lower() != b"content-length"]
+        if event.status_code == 101:
+            headers += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
+        kind = type(event)
+        outgoing = kind(status_code=event.status_code, reason=event.reason, headers=headers)
+        data = self._head.parser.send(outgoing) or b""
+        self.has_answered = self.has_answered or kind is h11.Response
+        await send(self._client, data)
+
+    def _next(self, parser: h11.Connection) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        try:
+            return parser.next_event()
+        except h11.RemoteProtocolError as error:
+            if parser is self._parser:
+                raise DialFailed(502, f"the host's answer cannot be read: {error}") from None
+            raise Refused(400, f"the request's body cannot be read: {error}") from None
+
+    # --- afterwards -------------------------------------------------------------------------------------
+
+    async def _tunnel(self) -> None:
+        tunnel = Tunnel(self._client, self._upstream, self._up, self._down)
+        from_client, _ = self._head.parser.trailing_data
+        from_upstream, _ = self._parser.trailing_data
+        try:
+            await tunnel.run(from_client, from_upstream)
+        finally:
+            self.up_bytes += tunnel.up_bytes
+            self.down_bytes += tunnel.down_bytes
+
+    def _rest(self) -> bytes | None:
+        parser = self._head.parser
+        if parser.our_state is not h11.DONE or parser.their_state is not h11.DONE:
+            return None
+        rest, has_ended = parser.trailing_data
+        return None if has_ended and not rest else rest

@@ -1,0 +1,159 @@
+"""What the proxy knows of one sandbox: its network, its listeners, its connections and what they have used."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from atoll.egress.connections import Connection
+from atoll.egress.dialling import Dialler
+from atoll.egress.meters import ByteMeter, Pace
+from atoll.egress.records import Record
+from atoll.model.attempt import AttemptInfo
+from atoll.model.hosts import Host
+from atoll.model.ids import SandboxId
+from atoll.model.network import Network
+
+# So many beyond the limit are accepted at once to be told so; further ones wait outside.
+_CROWD = 8
+_SHORTAGE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening socket of a sandbox's loopback: for HTTP, or for the one place that it stands for."""
+
+    socket: socket.socket
+    place: tuple[Host, int] | None = None
+
+
+class Room(Protocol):
+    """The places for connections that all sandboxes share."""
+
+    def may_enter(self, own: int) -> bool:
+        """Tell whether one more may be accepted for a sandbox that has so many."""
+        ...
+
+    def enter(self) -> None:
+        """Take a place."""
+        ...
+
+    def leave(self) -> None:
+        """Give it back."""
+        ...
+
+    def wake(self) -> None:
+        """Have those who wait look again."""
+        ...
+
+    async def wait(self) -> None:
+        """Wait until there may be more room."""
+        ...
+
+
+class ProxiedSandbox:
+    """Accepts what comes from one sandbox, as much of it as there may be."""
+
+    def __init__(
+        self,
+        sandbox_id: SandboxId,
+        network: Network,
+        dialler: Dialler,
+        room: Room,
+        emit: Callable[[AttemptInfo], None],
+        used: tuple[int, int] = (0, 0),
+    ) -> None:
+        self._id = sandbox_id
+        self.dialler = dialler
+        self._room = room
+        self._emit = emit
+        self.up = ByteMeter("send", used[0])
+        self.down = ByteMeter("fetch", used[1])
+        self._pace = Pace()
+        self._listening: list[asyncio.Task[None]] = []
+        self._serving: dict[asyncio.Task[None], Connection] = {}
+        self._apply(network)
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._serving)
+
+    def record(self, scheme: str) -> Record:
+        """Begin the record of an attempt."""
+        return Record(self._id, scheme, self._emit)
+
+    def listen(self, listener: Listener) -> None:
+        """Accept on a socket from now on; it is closed with the sandbox."""
+        listener.socket.setblocking(False)
+        self._listening.append(asyncio.create_task(self._accept(listener)))
+
+    async def change(self, network: Network) -> None:
+        """Put other rules in force; what they forbid has ended when this returns."""
+        self._apply(network)
+        self._room.wake()
+        await _end_all(
+            [task for task, each in self._serving.items() if not each.may_go_on(network)],
+            "the rules of the network were changed",
+        )
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        await _end_all([*self._listening, *self._serving], "the sandbox has ended")
+
+    def _apply(self, network: Network) -> None:
+        self.network = network
+        self.up.limit = network.limits.upload_bytes
+        self.down.limit = network.limits.download_bytes
+        self._pace.set(network.limits.connections_per_second)
+
+    async def _accept(self, listener: Listener) -> None:
+        loop = asyncio.get_running_loop()
+        with listener.socket:
+            while True:
+                while not self._has_room():
+                    await self._room.wait()
+                try:
+                    client, _ = await loop.sock_accept(listener.socket)
+                except OSError:
+                    # Mostly a lack of descriptors: those that wait are not lost, and others end meanwhile.
+                    await asyncio.sleep(_SHORTAGE_SECONDS)
+                    continue
+                await self._begin(client, listener.place)
+
+    def _has_room(self) -> bool:
+        most = self.network.limits.connections + _CROWD
+        return self.connections < most and self._room.may_enter(self.connections)
+
+    async def _begin(self, client: socket.socket, place: tuple[Host, int] | None) -> None:
+        """Serve a client as soon as the pace allows; until then no other one is accepted."""
+        try:
+            await self._pace.turn()
+        except asyncio.CancelledError:
+            client.close()
+            raise
+        is_crowded = self.connections >= self.network.limits.connections
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self, client, crowded=is_crowded)
+        task = asyncio.create_task(connection.serve(place))
+        self._serving[task] = connection
+        self._room.enter()
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        del self._serving[task]
+        self._room.leave()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a connection failed", "exception": error}
+            )
+
+
+async def _end_all(tasks: Sequence[asyncio.Task[None]], reason: str) -> None:
+    for task in tasks:
+        task.cancel(reason)
+    if tasks:
+        await asyncio.wait(tasks)

@@ -1,0 +1,101 @@
+"""Holds all sandboxes together to the memory that they may have, shortly before the kernel would.
+
+The kernel kills the largest process of any sandbox. Files in memory belong to no process, so that a few sandboxes full of
+files would cost all others their processes, one by one, which frees next to nothing. Here whoever has the most
+memory, files included, is ended as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from atoll.model.sizes import GIB, MIB
+
+# How near to the limit somebody is ended: one part in so many of it, within bounds.
+_MARGIN_SHARE = 16
+_LEAST_MARGIN, _MOST_MARGIN = 32 * MIB, 512 * MIB
+# A processor cannot fill memory faster than this, so nobody has to look again sooner.
+_BYTES_PER_SECOND = 2 * GIB
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.01, 1.0
+
+
+class Holder(Protocol):
+    """A sandbox, as far as its memory goes; may be used in any thread."""
+
+    def used_bytes(self) -> int:
+        """Return the memory that it has, files included; 0 once it has ended."""
+        ...
+
+    def end_for_memory(self) -> None:
+        """End it at once, and let it tell why."""
+        ...
+
+
+class MemoryGuard:
+    """One thread that watches the memory of all sandboxes of an engine, from the first of them on."""
+
+    def __init__(
+        self,
+        most_bytes: int,
+        used_bytes: Callable[[], int],
+        holders: Callable[[], Iterable[Holder]],
+    ) -> None:
+        self._most = most_bytes
+        self._margin = margin_of(most_bytes)
+        self._used_bytes = used_bytes
+        self._holders = holders
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def start(self) -> None:
+        """Watch from now on; safe to call again."""
+        with self._starting:
+            if self._thread is None and not self._over.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name="atoll-memory-guard", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._over.set()
+        with self._starting:
+            if self._thread is not None:
+                self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._look()):
+            pass
+
+    def _look(self) -> float:
+        """End sandboxes if need be; return how many seconds nobody has to look for."""
+        room = self._most - self._used_bytes()
+        if room < self._margin:
+            sizes = [(holder.used_bytes(), holder) for holder in self._holders()]
+            for holder in choose(sizes, 2 * self._margin - room):
+                holder.end_for_memory()
+        seconds = (room - self._margin) / (_BYTES_PER_SECOND * (os.cpu_count() or 1))
+        return min(max(seconds, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+
+
+Chosen = TypeVar("Chosen")
+
+
+def choose(sizes: Iterable[tuple[int, Chosen]], needed: int) -> Sequence[Chosen]:
+    """Return the largest, as many as it takes to have so many bytes together."""
+    chosen: list[Chosen] = []
+    for size, each in sorted(sizes, key=lambda pair: pair[0], reverse=True):
+        if needed <= 0:
+            break
+        chosen.append(each)
+        needed -= size
+    return chosen
+
+
+def margin_of(most_bytes: int) -> int:
+    """Return how much of its memory an engine leaves before it ends somebody."""
+    return min(max(most_bytes // _MARGIN_SHARE, _LEAST_MARGIN), _MOST_MARGIN)

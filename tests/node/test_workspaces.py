@@ -1,0 +1,318 @@
+"""Workspaces by id: one owner, one sandbox at a time, a budget, and nothing half made, whoever is killed when."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from atoll.errors import (
+    AtollError,
+    Conflict,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    Unavailable,
+)
+from atoll.model.ids import WorkspaceId, new_sandbox_id
+from atoll.model.limits import Limits
+from atoll.model.sandbox import SandboxRequest, SandboxSpec
+from atoll.model.sizes import GIB, MIB
+from atoll.node.workspaces import WorkspaceRules, Workspaces
+from tests.campaigns import Campaign
+
+LAGOON = WorkspaceId("lagoon")
+
+# Takes, fills, releases and removes without end; what it says is done.
+BUSY = """
+import sys
+from pathlib import Path
+from atoll.model.sandbox import SandboxRequest, SandboxSpec
+from atoll.model.ids import WorkspaceId
+from atoll.node.workspaces import Workspaces
+workspaces = Workspaces(Path(sys.argv[1]))
+for number in range(1_000_000):
+    request = SandboxRequest(SandboxSpec(), workspace=WorkspaceId(f"w{number % 5}"))
+    hold = workspaces.take(request)
+    place = Path(hold.kept.directory)
+    (place / "first").write_text(str(number))
+    (place / "second").write_text(str(number))
+    hold.release()
+    print("kept", number, flush=True)
+    if number % 3 == 0:
+        workspaces.remove(f"w{number % 5}")
+        print("removed", number, flush=True)
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "workspaces"
+
+
+@pytest.fixture
+def workspaces(directory: Path) -> Workspaces:
+    return Workspaces(directory)
+
+
+def request(
+    workspace: str = LAGOON, *, owner: str = "ada", size: int | None = None, remove: bool = False
+) -> SandboxRequest:
+    spec = SandboxSpec(id=new_sandbox_id(), limits=Limits(workspace_bytes=size))
+    return SandboxRequest(
+        spec, owner=owner, workspace=WorkspaceId(workspace), remove_workspace=remove
+    )
+
+
+def test_what_was_left_is_found_again(workspaces: Workspaces, directory: Path) -> None:
+    first = workspaces.take(request())
+    Path(first.kept.directory, "file").write_text("x")
+    first.release()
+    again = Workspaces(directory).take(request())
+    assert Path(again.kept.directory, "file").read_text() == "x"
+    assert again.kept.size_bytes == WorkspaceRules().size_bytes
+    again.release()
+
+
+def test_a_second_sandbox_is_refused_and_told_who_has_it(workspaces: Workspaces) -> None:
+    one = request()
+    hold = workspaces.take(one)
+    for other in (workspaces, Workspaces(Path(hold.kept.directory).parents[1])):
+        with pytest.raises(Conflict, match=one.spec.id) as caught:
+            other.take(request())
+        assert caught.value.details["sandbox"] == one.spec.id
+    hold.release()
+    workspaces.take(request()).release()
+
+
+def test_other_processes_are_kept_out(workspaces: Workspaces, directory: Path) -> None:
+    hold = workspaces.take(request("w0", owner="local"))
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY, str(directory)], capture_output=True, text=True, timeout=60
+    )
+    assert "is in use by sandbox" in done.stderr
+    assert done.stdout == ""
+    hold.release()
+
+
+def test_who_was_killed_holds_nothing(workspaces: Workspaces, directory: Path) -> None:
+    code = BUSY.replace(
+        "    place =",
+        "    print('held', flush=True); import time; time.sleep(1000)\n    place =",
+        1,
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(directory)], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(Conflict):
+            workspaces.take(request("w0", owner="local"))
+        holder.kill()
+        holder.wait()
+    workspaces.take(request("w0", owner="local")).release()
+
+
+def test_a_lock_that_somebody_else_holds_too_ends_with_its_release(workspaces: Workspaces) -> None:
+    hold = workspaces.take(request())
+    keepers = os.dup(hold.lock)
+    hold.release()
+    workspaces.take(request()).release()
+    os.close(keepers)
+
+
+def test_one_that_is_left_behind_stays_held(workspaces: Workspaces) -> None:
+    hold = workspaces.take(request())
+    keepers = os.dup(hold.lock)
+    hold.leave()
+    with pytest.raises(Conflict):
+        workspaces.take(request())
+    workspaces.take_over(LAGOON, keepers).release()
+    workspaces.take(request()).release()
+
+
+def test_others_neither_see_nor_use_it(workspaces: Workspaces) -> None:
+    workspaces.take(request()).release()
+    with pytest.raises(Conflict, match="taken") as caught:
+        workspaces.take(request(owner="bob"))
+    assert "ada" not in str(caught.value) + json.dumps(dict(caught.value.details))
+    with pytest.raises(NotFound):
+        workspaces.find(LAGOON, "bob")
+    with pytest.raises(NotFound):
+        workspaces.remove(LAGOON, "bob")
+    assert workspaces.list("bob") == []
+    assert [info.id for info in workspaces.list("ada")] == [LAGOON]
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "", "a/b", "/etc", ".new-1", "A", "a\0b", "x" * 64, "-a"]
+)
+def test_ids_that_lead_elsewhere_are_refused(workspaces: Workspaces, name: str) -> None:
+    with pytest.raises(InvalidRequest, match="workspace id"):
+        request(name)
+    for call in (workspaces.find, workspaces.remove):
+        with pytest.raises(InvalidRequest, match="workspace id"):
+            call(name)
+
+
+def test_facts_tell_what_is_known(workspaces: Workspaces) -> None:
+    before = time.time()
+    one = request(size=64 * MIB)
+    hold = workspaces.take(one)
+    Path(hold.kept.directory, "file").write_bytes(b"x" * 100_000)
+    held = workspaces.find(LAGOON, "ada")
+    assert (held.owner, held.size_bytes, held.sandbox) == ("ada", 64 * MIB, one.spec.id)
+    assert 100_000 <= held.used_bytes < MIB
+    assert before <= held.created_at <= held.last_used_at
+    hold.release()
+    free = workspaces.find(LAGOON)
+    assert free.sandbox is None
+    assert free.last_used_at >= held.last_used_at
+
+
+def test_one_in_use_is_not_removed(workspaces: Workspaces, directory: Path) -> None:
+    hold = workspaces.take(request())
+    with pytest.raises(Conflict, match="in use"):
+        workspaces.remove(LAGOON)
+    hold.release()
+    workspaces.remove(LAGOON)
+    assert list(directory.iterdir()) == []
+    with pytest.raises(NotFound):
+        workspaces.remove(LAGOON)
+
+
+def test_one_goes_with_its_sandbox_if_asked_for(workspaces: Workspaces, directory: Path) -> None:
+    workspaces.take(request()).release()
+    workspaces.take(request(remove=True)).release()
+    assert list(directory.iterdir()) == []
+
+
+def test_one_that_should_have_gone_with_a_killed_sandbox_goes_later(
+    workspaces: Workspaces, directory: Path
+) -> None:
+    hold = workspaces.take(request(remove=True))
+    Workspaces(directory).clean()
+    assert workspaces.find(LAGOON).sandbox is not None
+    hold.leave()
+    Workspaces(directory).clean()
+    assert list(directory.iterdir()) == []
+
+
+def test_a_sandbox_that_was_not_made_leaves_it_as_it_was(
+    workspaces: Workspaces, directory: Path
+) -> None:
+    workspaces.take(request()).undo()
+    assert list(directory.iterdir()) == []
+    workspaces.take(request(size=32 * MIB)).release()
+    before = workspaces.find(LAGOON)
+    workspaces.take(request(size=64 * MIB, remove=True)).undo()
+    assert workspaces.find(LAGOON) == before
+    workspaces.take(request()).release()
+
+
+def test_it_grows_but_does_not_shrink(workspaces: Workspaces) -> None:
+    workspaces.take(request(size=32 * MIB)).release()
+    grown = workspaces.take(request(size=64 * MIB))
+    assert grown.kept.size_bytes == 64 * MIB
+    grown.release()
+    with pytest.raises(InvalidRequest, match="not shrink to 32 MiB"):
+        workspaces.take(request(size=32 * MIB))
+    same = workspaces.take(request())
+    assert same.kept.size_bytes == 64 * MIB
+    same.release()
+
+
+def test_an_owner_has_no_more_than_he_may(directory: Path) -> None:
+    workspaces = Workspaces(directory, WorkspaceRules(per_owner=2))
+    for name in ("a", "b"):
+        workspaces.take(request(name)).release()
+    with pytest.raises(LimitExceeded, match="ada has 2 workspaces, the most is 2"):
+        workspaces.take(request("c"))
+    workspaces.take(request("a")).release()
+    workspaces.take(request("c", owner="bob")).release()
+
+
+def test_all_together_have_no_more_than_they_may(directory: Path) -> None:
+    workspaces = Workspaces(directory, WorkspaceRules(size_bytes=64 * MIB, total_bytes=100 * MIB))
+    workspaces.take(request("a")).release()
+    with pytest.raises(LimitExceeded, match="100 MiB together, of which 64 MiB"):
+        workspaces.take(request("b", owner="bob"))
+    with pytest.raises(LimitExceeded, match="no room for 64 MiB more"):
+        workspaces.take(request("a", size=128 * MIB))
+    workspaces.take(request("b", owner="bob", size=36 * MIB)).release()
+
+
+def test_more_than_the_disk_has_is_refused(workspaces: Workspaces, directory: Path) -> None:
+    with pytest.raises(LimitExceeded, match="make room"):
+        workspaces.take(request(size=1_000_000 * GIB))
+    assert list(directory.iterdir()) == []
+
+
+def test_damaged_facts_are_told_and_harm_no_other(workspaces: Workspaces, directory: Path) -> None:
+    for name in ("a", "b"):
+        workspaces.take(request(name)).release()
+    (directory / "a/facts.json").write_text("{")
+    with pytest.raises(Unavailable, match="damaged"):
+        workspaces.take(request("a"))
+    assert [info.id for info in workspaces.list()] == ["b"]
+    workspaces.clean()
+    assert (directory / "a/contents").is_dir()
+
+
+def test_nobody_else_can_look_into_the_directory(workspaces: Workspaces, directory: Path) -> None:
+    workspaces.take(request()).release()
+    assert directory.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.timeout(600)
+def test_kills_leave_each_one_whole_or_gone(directory: Path, campaign: Campaign) -> None:
+    for _ in range(campaign.count(200)):
+        with subprocess.Popen(
+            [sys.executable, "-c", BUSY, str(directory)], stdout=subprocess.PIPE, text=True
+        ) as busy:
+            assert busy.stdout is not None
+            said = [busy.stdout.readline()]
+            time.sleep(campaign.random.uniform(0, 0.1))
+            busy.send_signal(signal.SIGKILL)
+            said += busy.stdout.readlines()
+        workspaces = Workspaces(directory)
+        workspaces.clean()
+        check_whole(directory, workspaces)
+        check_acknowledged(directory, [line.split() for line in said if line.endswith("\n")])
+
+
+def check_whole(directory: Path, workspaces: Workspaces) -> None:
+    found = workspaces.list("local")
+    assert {path.name for path in directory.iterdir()} == {info.id for info in found}
+    for info in found:
+        assert info.sandbox is None
+        workspaces.take(request(info.id, owner="local")).release()
+
+
+def check_acknowledged(directory: Path, said: list[list[str]]) -> None:
+    words = [(word, int(number)) for word, number in said]
+    word, number = words[-1]
+    under_way = number % 5 if word == "kept" and number % 3 == 0 else (number + 1) % 5
+    for place, (word, number) in {number % 5: (word, number) for word, number in words}.items():
+        contents = directory / f"w{place}/contents"
+        if place != under_way and word == "kept":
+            assert {(contents / name).read_text() for name in ("first", "second")} == {str(number)}
+        elif place != under_way:
+            assert not contents.exists()
+
+
+def test_the_lock_of_all_is_held_for_a_moment_only(workspaces: Workspaces, directory: Path) -> None:
+    hold = workspaces.take(request())
+    fd = os.open(directory, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(fd)
+    hold.release()
+    with pytest.raises(AtollError):
+        workspaces.find("missing")

@@ -1,0 +1,225 @@
+"""Workspaces over HTTP, and through the deaths of nodes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from atoll.client.http import HttpNode
+from atoll.errors import Conflict, InvalidRequest, LimitExceeded, NotFound, Unavailable
+from tests.campaigns import Campaign
+from tests.host_state import descendants, eventually, started_since, stay_their_ancestor
+from tests.running_node import RunningNode, running_node, start_node
+
+
+@pytest.fixture
+async def lagoon(client: HttpNode) -> AsyncIterator[str]:
+    """The id of a workspace for one test."""
+    name = f"lagoon-{secrets.token_hex(4)}"
+    yield name
+    for each in await client.call("GET", "/workspaces"):
+        if each["id"] == name:
+            await client.call("DELETE", f"/workspaces/{name}")
+
+
+async def create(client: HttpNode, workspace: str, **body: Any) -> str:
+    wanted = {"template": "base", "workspace": workspace, **body}
+    made = await client.call("POST", "/sandboxes", body=wanted)
+    assert made["workspace"] == workspace
+    found: str = made["id"]
+    return found
+
+
+async def run(client: HttpNode, sandbox: str, line: str) -> str:
+    body = {"command": line, "wait": True}
+    done = await client.call("POST", f"/sandboxes/{sandbox}/executions", body=body)
+    found: str = done["stdout"]
+    return found
+
+
+async def destroy(client: HttpNode, sandbox: str) -> None:
+    await client.call("DELETE", f"/sandboxes/{sandbox}")
+
+
+async def test_files_outlive_their_sandbox(client: HttpNode, lagoon: str) -> None:
+    first = await create(client, lagoon)
+    await run(client, first, "echo hello > greeting")
+    await destroy(client, first)
+    second = await create(client, lagoon)
+    assert await run(client, second, "cat greeting") == "hello\n"
+    await destroy(client, second)
+
+
+async def test_it_is_listed_found_and_removed(client: HttpNode, lagoon: str) -> None:
+    sandbox = await create(client, lagoon)
+    found = await client.call("GET", f"/workspaces/{lagoon}")
+    assert (found["id"], found["sandbox"], found["owner"]) == (lagoon, sandbox, "local")
+    assert found["created_at"].endswith("Z")
+    with pytest.raises(Conflict, match=sandbox):
+        await client.call("DELETE", f"/workspaces/{lagoon}")
+    with pytest.raises(Conflict, match=sandbox):
+        await create(client, lagoon)
+    await destroy(client, sandbox)
+    listed = {each["id"]: each for each in await client.call("GET", "/workspaces")}
+    assert listed[lagoon]["sandbox"] is None
+    await client.call("DELETE", f"/workspaces/{lagoon}")
+    for method in ("GET", "DELETE"):
+        with pytest.raises(NotFound, match=lagoon):
+            await client.call(method, f"/workspaces/{lagoon}")
+
+
+async def test_it_goes_with_its_sandbox_if_asked_for(client: HttpNode, lagoon: str) -> None:
+    sandbox = await create(client, lagoon, remove_workspace=True)
+    await destroy(client, sandbox)
+    with pytest.raises(NotFound):
+        await client.call("GET", f"/workspaces/{lagoon}")
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", "Lagoon", ".new-1", 7, ["x"]])
+async def test_ids_that_cannot_be_are_refused(client: HttpNode, name: object) -> None:
+    before = await client.call("GET", "/workspaces")
+    with pytest.raises(InvalidRequest):
+        await client.call("POST", "/sandboxes", body={"template": "base", "workspace": name})
+    with pytest.raises(InvalidRequest):
+        await client.call("POST", "/sandboxes", body={"template": "base", "remove_workspace": True})
+    assert await client.call("GET", "/workspaces") == before
+
+
+async def test_budgets_of_the_node_are_kept() -> None:
+    rules = {"SIZE_BYTES": "32m", "TOTAL_BYTES": "80m", "PER_OWNER": "2"}
+    settings = {f"ATOLL_WORKSPACES__{name}": value for name, value in rules.items()}
+    # Of a workspace in memory; it says nothing of those that are kept.
+    with running_node(**settings, ATOLL_LIMITS__WORKSPACE_BYTES="1m") as node:
+        async with node.client() as client:
+            sandboxes = [await create(client, name) for name in ("one", "two")]
+            with pytest.raises(LimitExceeded, match="has 2 workspaces, the most is 2"):
+                await create(client, "three")
+            for each in sandboxes:
+                await destroy(client, each)
+            limits = {"workspace_bytes": "64m", "enforcement": "best_effort"}
+            with pytest.raises(LimitExceeded, match="80 MiB together, of which 64 MiB"):
+                await create(client, "one", limits=limits)
+            sizes = [each["size_bytes"] for each in await client.call("GET", "/workspaces")]
+            assert sizes == [32 << 20, 32 << 20]
+
+
+async def test_the_next_node_finds_an_adopted_sandbox_in_its_workspace() -> None:
+    with running_node() as node:
+        async with node.client() as client:
+            sandbox = await create(client, "lagoon", remove_workspace=True)
+            await run(client, sandbox, "echo before > file")
+        node.process.kill()
+        node.process.wait(60)
+        after = start_node(node.data)
+        try:
+            async with after.client() as client:
+                assert await run(client, sandbox, "echo after >> file; cat file") == (
+                    "before\nafter\n"
+                )
+                with pytest.raises(Conflict, match=sandbox):
+                    await create(client, "lagoon")
+                await destroy(client, sandbox)
+                with pytest.raises(NotFound):
+                    await client.call("GET", "/workspaces/lagoon")
+                again = await create(client, "lagoon")
+                assert await run(client, again, "ls") == ""
+        finally:
+            after.stop()
+
+
+# --- kills -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(1800)
+async def test_kills_of_the_node_lose_no_acknowledged_line(campaign: Campaign) -> None:
+    """R29: sandboxes come and go in two workspaces while their node is killed."""
+    stay_their_ancestor()
+    before = set(descendants(os.getpid()))
+    loops = loop_devices()
+    tide = Tide()
+    with running_node() as node:
+        async with anyio.create_task_group() as tasks:
+            for name in ("reef", "lagoon"):
+                tasks.start_soon(tide.come_and_go, node, name)
+            for _ in range(campaign.count(200)):
+                await tide.rise()
+                await anyio.sleep(campaign.random.uniform(0, 0.5))
+                node.process.kill()
+                await anyio.to_thread.run_sync(node.process.wait)
+                node.process = (await anyio.to_thread.run_sync(start_node, node.data)).process
+            tide.over = True
+        async with node.client() as client:
+            for name, lines in tide.acknowledged.items():
+                await free(client, name)
+                sandbox = await create(client, name)
+                found = (await run(client, sandbox, "cat lines")).splitlines()
+                # A line that was written but not acknowledged may be there, too; each only once, and in order.
+                assert [line for line in found if line in set(lines)] == lines
+                assert found == sorted(set(found))
+                await destroy(client, sandbox)
+        folder = node.data / "workspaces"
+        assert {path.name for path in folder.iterdir()} == set(tide.acknowledged)
+        node.stop()
+    print({name: len(lines) for name, lines in tide.acknowledged.items()})
+    assert eventually(lambda: not started_since(before), 30), started_since(before)
+    assert eventually(lambda: loop_devices() <= loops, 30)
+
+
+class Tide:
+    """Sandboxes that come and go in workspaces, and each write lines."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.acknowledged: dict[str, list[str]] = {"reef": [], "lagoon": []}
+        self._number = 0
+
+    async def rise(self) -> None:
+        """Return when each workspace has got another line."""
+        before = {name: len(lines) for name, lines in self.acknowledged.items()}
+        with anyio.fail_after(120):
+            while any(len(self.acknowledged[name]) == count for name, count in before.items()):
+                await anyio.sleep(0.01)
+
+    async def come_and_go(self, node: RunningNode, name: str) -> None:
+        while not self.over:
+            try:
+                async with node.client() as client:
+                    await free(client, name)
+                    sandbox = await create(client, name)
+                    for _ in range(5):
+                        await self._write(client, sandbox, name)
+                    await destroy(client, sandbox)
+            except (Unavailable, Conflict, NotFound):
+                await anyio.sleep(0.05)  # the node was killed meanwhile
+
+    async def _write(self, client: HttpNode, sandbox: str, name: str) -> None:
+        self._number += 1
+        line = f"{time.time():017.6f}-{self._number}"
+        if await run(client, sandbox, f"echo {line} >> lines && echo {line}") == f"{line}\n":
+            self.acknowledged[name].append(line)
+
+
+async def free(client: HttpNode, name: str) -> None:
+    """Destroy the sandbox that has a workspace."""
+    try:
+        held = await client.call("GET", f"/workspaces/{name}")
+        if held["sandbox"] is not None:
+            await destroy(client, held["sandbox"])
+    except NotFound:
+        pass
+
+
+def loop_devices() -> set[str]:
+    try:
+        done = subprocess.run(["losetup", "-n", "-O", "BACK-FILE"], capture_output=True, text=True)
+    except FileNotFoundError:
+        return set()
+    return {line for line in done.stdout.splitlines() if "atoll" in line}
