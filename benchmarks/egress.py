@@ -19,6 +19,7 @@ from benchmarks.contest import contest
 from benchmarks.figures import rounded
 from benchmarks.peers.direct import Direct
 from benchmarks.peers.driven import DrivenProgram
+from benchmarks.peers.peer import Peer
 from benchmarks.peers.tinyproxy import Tinyproxy
 from benchmarks.ways_out import Way, bulk_seconds, request_seconds, through
 
@@ -43,7 +44,7 @@ def run(run: Run) -> Mapping[str, Any]:
     with _server() as port, _door() as door:
         way, _ = _open_way(door, port)
         for name, once in _PARTS.items():
-            peers = [Direct(port, once), Tinyproxy(run.workshop, port, once)]
+            peers: list[Peer] = [Direct(port, once), Tinyproxy(run.workshop, port, once)]
             outcome = contest(lambda: once(way), peers, pairs=run.options.pairs)  # noqa: B023
             parts[name] = run.body(outcome)
         requests = parts["CONNECT and GET"]

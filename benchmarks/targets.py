@@ -114,7 +114,6 @@ TARGETS: Mapping[str, Sequence[Target]] = {
     ),
     "egress": (
         Target("ms more than direct", ("atoll", "more_than_direct_ms"), most=1),
-        _times("tinyproxy", 1 / 1.5, "parts", "CONNECT and GET"),
         Target("MB/s", ("parts", "bulk", "atoll", "mb_per_second"), least=500),
         Target("ms to add a sandbox", ("atoll", "add_ms"), most=0.2),
     ),

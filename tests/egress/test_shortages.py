@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from atoll.egress import control, records
+from atoll.egress import control, heads, records
 from atoll.egress.proxy import Proxy, SharedRoom
 from atoll.egress.resolver import Resolver
 from atoll.model.ids import new_sandbox_id
@@ -127,6 +127,32 @@ async def read_attempts(node: socket.socket, count: int) -> int:
         assert received is not None
         told += len(received[0].get("attempts", ()))
     return told
+
+
+@pytest.mark.parametrize("first", [b"", b"GET http://slow.example/ HTTP/1.1\r\nX: "])
+async def test_a_head_that_never_ends_is_refused_in_time(
+    web: WebServer, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    """One byte after another comes, but the whole of it has to come in time. Without any it is no attempt."""
+    monkeypatch.setattr(heads, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(heads, "IDLE_SECONDS", 0.3)
+    async with proxied(web.port) as (node, port):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.setblocking(False)
+            client.send(first)
+            dripping = asyncio.create_task(drip(client)) if first else None
+            answer = await asyncio.get_running_loop().sock_recv(client, 4096)
+            assert answer.startswith(b"HTTP/1.1 408 ") if first else answer == b""
+            if dripping is not None:
+                dripping.cancel()
+                await asyncio.wait([dripping])
+                assert await read_attempts(node, 1) == 1
+
+
+async def drip(client: socket.socket) -> None:
+    while True:
+        client.send(b"x")
+        await asyncio.sleep(0.02)
 
 
 def test_every_sandbox_has_its_share_of_places() -> None:

@@ -65,6 +65,10 @@ class Surroundings(Protocol):
         """Begin the record of an attempt."""
         ...
 
+    async def wait_for_node(self) -> None:
+        """Wait while the node is behind with reading records."""
+        ...
+
 
 class Connection:
     """Serves one client."""
@@ -77,6 +81,7 @@ class Connection:
         # One too many: it is told so and nothing else.
         self._is_crowded = crowded
         self._is_established = False
+        self._has_ended = False  # on both sides, so that nothing is left to be read
         self._attempt: Attempt | None = None
         self._is_raw = False
 
@@ -85,7 +90,8 @@ class Connection:
         try:
             if place is None:
                 await self._serve_requests(HeadReader(self._client))
-                await self._leave()
+                if not self._has_ended:
+                    await self._leave()
             else:
                 await self._serve_fixed(*place)
         except (OSError, TunnelEnded):
@@ -121,6 +127,7 @@ class Connection:
 
     async def _serve_requests(self, reader: HeadReader, origin: _Origin | None = None) -> None:
         while await reader.wait():
+            await self._sandbox.wait_for_node()
             with self._sandbox.record("http") as record:
                 try:
                     following = await self._answer(reader, record, origin)
@@ -192,7 +199,7 @@ class Connection:
             if not verdict.raw:
                 first = await self._read_hello(first, attempt)
                 if first and first[0] != _TLS and self._may_speak_http(host, port):
-                    record.scheme = "http"
+                    record.scheme, self._is_established = "http", False
                     return _Origin(host, port, first)
             await self._tunnel(upstream, record, first)
         return False
@@ -270,7 +277,7 @@ class Connection:
             if not meter.left:
                 raise Refused(503, meter.reason)
         upstream, address = await self._sandbox.dialler.dial(
-            attempt.host, attempt.port, self._sandbox.network.dns
+            attempt.host, attempt.port, self._sandbox.network.dns, self._sandbox
         )
         record.address = str(address)
         return upstream
@@ -279,6 +286,7 @@ class Connection:
         tunnel = Tunnel(self._client, upstream, self._sandbox.up, self._sandbox.down)
         try:
             await tunnel.run(first)
+            self._has_ended = True
         finally:
             record.up_bytes, record.down_bytes = tunnel.up_bytes, tunnel.down_bytes
 
@@ -287,7 +295,9 @@ class Connection:
 
     def _too_many(self) -> Refused:
         limit = self._sandbox.network.limits.connections
-        return Refused(503, f"this sandbox has its {limit} connections open already")
+        return Refused(
+            503, f"this sandbox has its {limit} connections open already; close some first"
+        )
 
 
 def _target_of(head: Head, origin: _Origin | None) -> Target:

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from atoll.egress.addresses import Opened, refusal
 from atoll.egress.refusals import DialFailed, Refused
 from atoll.egress.resolver import Resolver
+from atoll.egress.sockets import connect
 from atoll.model.hosts import Address, Host, parse_authority
 
 DIAL_SECONDS = 15.0
@@ -43,16 +44,16 @@ class Dialler:
         self._walls = walls
 
     async def dial(
-        self, host: Host, port: int, servers: tuple[str, ...] = ()
+        self, host: Host, port: int, servers: tuple[str, ...], asker: object
     ) -> tuple[socket.socket, Address]:
-        """Return a connection and the address that it leads to.
+        """Return a connection and the address that it leads to; `asker` is for whom it is.
 
         Raises:
             Refused: no address of the host may be reached.
             DialFailed: none could be.
         """
         self._check_servers(servers)
-        found = await self._resolver.resolve(host, servers or self._walls.servers)
+        found = await self._resolver.resolve(host, servers or self._walls.servers, asker)
         try:
             allowed = self._allowed(host, found)
         except OSError as error:
@@ -64,7 +65,10 @@ class Dialler:
         reasons = [self._walls.refusal(address, host) for address in found]
         allowed = [address for address, why in zip(found, reasons, strict=True) if why is None]
         if not allowed:
-            raise Refused(403, f"{host} is refused: {reasons[0]}")
+            raise Refused(
+                403,
+                f"{host} leads to an address that is {reasons[0]}; only the operator can open it",
+            )
         return allowed
 
     def _check_servers(self, servers: tuple[str, ...]) -> None:
@@ -131,8 +135,7 @@ async def _dial_any(
 async def _dial_single(address: Address, port: int, host: Host) -> tuple[socket.socket, Address]:
     """Do without what races between several need."""
     try:
-        async with asyncio.timeout(DIAL_SECONDS):
-            return await _dial_one(address, port)
+        return await _dial_one(address, port)
     except TimeoutError:
         raise _late(host, port) from None
     except OSError as error:
@@ -145,7 +148,7 @@ async def _dial_one(address: Address, port: int) -> tuple[socket.socket, Address
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        await asyncio.get_running_loop().sock_connect(connection, (str(address), port))
+        await connect(connection, str(address), port, DIAL_SECONDS)
     except BaseException:
         connection.close()
         raise

@@ -253,7 +253,7 @@ class EgressDoor:
             case "attempts":
                 attempts = [AttemptInfo.from_json(each) for each in event["attempts"]]
                 self._count(attempts)
-                self._attempted(attempts)
+                self._hand_on(attempts)
             case "changed":
                 self._note_change(SandboxId(event["sandbox"]), int(event["version"]))
             case "fault":
@@ -262,6 +262,13 @@ class EgressDoor:
                 pass
             case _:
                 raise InvalidRequest("the proxy says what it cannot say")
+
+    def _hand_on(self, attempts: Sequence[AttemptInfo]) -> None:
+        try:
+            self._attempted(attempts)
+        except Exception:
+            # A fault of the node's, which must not leave the proxy without anybody who listens.
+            _log.exception("egress.attempts_lost")
 
     def _count(self, attempts: Sequence[AttemptInfo]) -> None:
         with self._lock:

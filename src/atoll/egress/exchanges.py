@@ -94,14 +94,17 @@ class Exchange:
             event = self._next(self._head.parser)
             if event is h11.NEED_DATA:
                 self._head.parser.receive_data(await receive(self._client, _CHUNK))
-            elif isinstance(event, h11.Data):
-                await self._send_up(self._parser.send(event))
-            elif isinstance(event, h11.EndOfMessage):
-                # Without trailers: they would be headers that nobody has checked.
-                await self._send_up(self._parser.send(h11.EndOfMessage()))
-                return
-            else:
+                continue
+            if isinstance(event, h11.EndOfMessage):
+                event = h11.EndOfMessage()  # without trailers: nobody has checked those
+            elif not isinstance(event, h11.Data):
                 raise Refused(400, "the request broke off")
+            try:
+                await self._send_up(self._parser.send(event))
+            except OSError:
+                return  # the host reads no more, so its answer is what counts
+            if isinstance(event, h11.EndOfMessage):
+                return
 
     async def _send_up(self, data: bytes | None) -> None:
         if not data:
@@ -152,11 +155,8 @@ class Exchange:
         receiving = asyncio.create_task(receive(self._upstream, size))
         try:
             await asyncio.wait([upload, receiving], return_when=asyncio.FIRST_COMPLETED)
-            if upload.done() and not receiving.done():
-                error = upload.exception()
-                # A host that answers early may have stopped reading; its answer is what counts.
-                if error is not None and not isinstance(error, OSError):
-                    raise error
+            if upload.done():
+                upload.result()
             return await receiving
         finally:
             receiving.cancel()

@@ -25,7 +25,7 @@ class ByteMeter:
     @property
     def reason(self) -> str:
         """What to tell when nothing is left."""
-        return f"this sandbox may {self._direction} {self.limit} bytes, and has"
+        return f"this sandbox may {self._direction} {self.limit} bytes and has; its owner can raise that"
 
     def count(self, size: int) -> None:
         """Take away what has passed."""

@@ -14,6 +14,7 @@ from atoll.egress.dialling import Dialler, Walls
 from atoll.egress.records import Reports
 from atoll.egress.resolver import Resolver
 from atoll.egress.sandboxes import Listener, ProxiedSandbox
+from atoll.egress.sockets import readable
 from atoll.errors import InvalidRequest
 from atoll.model.hosts import Host, parse_host
 from atoll.model.ids import SandboxId
@@ -40,7 +41,7 @@ class SharedRoom:
 
     def may_enter(self, own: int) -> bool:
         """Tell whether one more may be accepted for a sandbox that has so many."""
-        if self.reports is not None and self.reports.is_full:
+        if self.is_held_up:
             return False
         half = self._places() // 2
         return self._taken < half or own < half // max(1, self.sandboxes)
@@ -68,6 +69,11 @@ class SharedRoom:
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nothing may happen until the node has read what happened."""
+        return self.reports is not None and self.reports.is_full
 
     @property
     def taken(self) -> int:
@@ -107,7 +113,7 @@ class Proxy:
             try:
                 received = control.receive(self._channel)
             except BlockingIOError:
-                await _readable(self._channel)
+                await readable(self._channel)
                 continue
             if received is None:
                 return
@@ -192,13 +198,3 @@ def _parse_place(listener: dict[str, Any]) -> tuple[Host, int] | None:
     if listener["kind"] != "tcp":
         raise InvalidRequest(f"there is no kind of listener {listener['kind']!r}")
     return parse_host(listener["host"]), int(listener["port"])
-
-
-async def _readable(channel: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(channel, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(channel)

@@ -32,17 +32,11 @@ _PHRASES = {
     503: "Service Unavailable",
     504: "Gateway Timeout",
 }
-# What to do about it, told with the reason.
-_WAYS_OUT = {
-    403: "Its owner can allow more with `network=[…]`.",
-    503: "Try again later, or raise the limits of the network.",
-}
 
 
 def answer(refused: Refused) -> bytes:
     """Return the whole answer; the connection ends after it."""
-    body = f"atoll: {refused.reason}. {_WAYS_OUT.get(refused.status, '')}".strip() + "\n"
-    data = body.encode("utf-8", "backslashreplace")
+    data = f"atoll: {refused.reason}\n".encode("utf-8", "backslashreplace")
     head = (
         f"HTTP/1.1 {refused.status} {_PHRASES[refused.status]}\r\n"
         "Content-Type: text/plain; charset=utf-8\r\n"

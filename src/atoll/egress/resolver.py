@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import ip_address
 from threading import Barrier
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ _MOST_SECONDS_KEPT = 30.0
 _SYSTEM_SECONDS_KEPT = 5.0
 _MOST_KEPT = 1024
 _MOST_ADDRESSES = 32
+_MOST_THREADS_EACH = 2
 _DNS_PORT = 53
 
 Servers = tuple[str, ...]
@@ -38,10 +40,16 @@ class Resolver:
         self._kept: OrderedDict[tuple[str, Servers], tuple[float, tuple[Address, ...]]] = (
             OrderedDict()
         )
+        # Lookups of the machine's that each one has in threads; some outlast our patience.
+        self._threads_of: Counter[object] = Counter()
         self._under_way: dict[tuple[str, Servers], asyncio.Task[tuple[Address, ...]]] = {}
 
-    async def resolve(self, host: Host, servers: Servers = ()) -> tuple[Address, ...]:
+    async def resolve(
+        self, host: Host, servers: Servers = (), asker: object = None
+    ) -> tuple[Address, ...]:
         """Return all addresses of a host, unchecked; a literal address is its own.
+
+        No asker can take all threads from the others.
 
         Raises:
             DialFailed: there are none, or nobody answered.
@@ -53,9 +61,9 @@ class Resolver:
         if expires > time.monotonic():
             return addresses
         if key not in self._under_way:
-            lookup = asyncio.create_task(self._look_up(key))
+            lookup = asyncio.create_task(self._look_up(key, asker))
             self._under_way[key] = lookup
-            lookup.add_done_callback(lambda _: self._under_way.pop(key, None))
+            lookup.add_done_callback(partial(self._finish, key))
         # Several may wait for it: one who leaves must not end it for the others.
         return await asyncio.shield(self._under_way[key])
 
@@ -63,14 +71,20 @@ class Resolver:
         """Let go of the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _look_up(self, key: tuple[str, Servers]) -> tuple[Address, ...]:
+    def _finish(self, key: tuple[str, Servers], lookup: asyncio.Task[tuple[Address, ...]]) -> None:
+        del self._under_way[key]
+        if not lookup.cancelled():
+            lookup.exception()  # nobody may be left who waits for it
+
+    async def _look_up(self, key: tuple[str, Servers], asker: object) -> tuple[Address, ...]:
         name, servers = key
         try:
             async with asyncio.timeout(_SECONDS):
                 if servers:
                     addresses, seconds = await _ask_servers(name, servers)
                 else:
-                    addresses, seconds = await self._ask_system(name), _SYSTEM_SECONDS_KEPT
+                    addresses = await self._ask_system(name, asker)
+                    seconds = _SYSTEM_SECONDS_KEPT
         except TimeoutError:
             raise DialFailed(504, f"no name server answered for {name} in time") from None
         if not addresses:
@@ -79,14 +93,25 @@ class Resolver:
         self._keep(key, kept, min(seconds, _MOST_SECONDS_KEPT))
         return kept
 
-    async def _ask_system(self, name: str) -> tuple[Address, ...]:
+    async def _ask_system(self, name: str, asker: object) -> tuple[Address, ...]:
+        if self._threads_of[asker] >= _MOST_THREADS_EACH:
+            raise DialFailed(503, f"{name} has to wait: too many other names are being resolved")
+        self._threads_of[asker] += 1
+        answer = self._threads.submit(_system_addresses, name)
+        asking = asyncio.wrap_future(answer)
+        # When the thread is free again, not when we lose patience.
         loop = asyncio.get_running_loop()
+        answer.add_done_callback(lambda _: _soon(loop, self._release, asker))
         try:
-            found = await loop.run_in_executor(self._threads, _system_addresses, name)
+            return await asyncio.shield(asking)
         except socket.gaierror as error:
             status = 504 if error.errno == socket.EAI_AGAIN else 502
             raise DialFailed(status, f"{name} could not be resolved: {error.strerror}") from None
-        return found
+
+    def _release(self, asker: object) -> None:
+        self._threads_of[asker] -= 1
+        if not self._threads_of[asker]:
+            del self._threads_of[asker]
 
     def _keep(
         self, key: tuple[str, Servers], addresses: tuple[Address, ...], seconds: float
@@ -95,6 +120,15 @@ class Resolver:
         self._kept[key] = (time.monotonic() + seconds, addresses)
         while len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
+
+
+def _soon(
+    loop: asyncio.AbstractEventLoop, call: Callable[[object], None], argument: object
+) -> None:
+    try:
+        loop.call_soon_threadsafe(call, argument)
+    except RuntimeError:
+        pass  # the loop has ended meanwhile
 
 
 def _start_all(threads: ThreadPoolExecutor, count: int) -> None:

@@ -12,6 +12,7 @@ from atoll.egress.connections import Connection
 from atoll.egress.dialling import Dialler
 from atoll.egress.meters import ByteMeter, Pace
 from atoll.egress.records import Record
+from atoll.egress.sockets import readable
 from atoll.model.attempt import AttemptInfo
 from atoll.model.hosts import Host
 from atoll.model.ids import SandboxId
@@ -53,6 +54,11 @@ class Room(Protocol):
         """Wait until there may be more room."""
         ...
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nothing may happen until the node has read what happened."""
+        ...
+
 
 class ProxiedSandbox:
     """Accepts what comes from one sandbox, as much of it as there may be."""
@@ -86,6 +92,11 @@ class ProxiedSandbox:
         """Begin the record of an attempt."""
         return Record(self._id, scheme, self._emit)
 
+    async def wait_for_node(self) -> None:
+        """Wait while the node is behind with reading records."""
+        while self._room.is_held_up:
+            await self._room.wait()
+
     def listen(self, listener: Listener) -> None:
         """Accept on a socket from now on; it is closed with the sandbox."""
         listener.socket.setblocking(False)
@@ -111,18 +122,20 @@ class ProxiedSandbox:
         self._pace.set(network.limits.connections_per_second)
 
     async def _accept(self, listener: Listener) -> None:
-        loop = asyncio.get_running_loop()
+        """Accept for ever, each time as many as there may be."""
         with listener.socket:
             while True:
                 while not self._has_room():
                     await self._room.wait()
+                await readable(listener.socket)
                 try:
-                    client, _ = await loop.sock_accept(listener.socket)
+                    while self._has_room():
+                        await self._begin(listener.socket.accept()[0], listener.place)
+                except BlockingIOError:
+                    pass  # that was the last one
                 except OSError:
                     # Mostly a lack of descriptors: those that wait are not lost, and others end meanwhile.
                     await asyncio.sleep(_SHORTAGE_SECONDS)
-                    continue
-                await self._begin(client, listener.place)
 
     def _has_room(self) -> bool:
         most = self.network.limits.connections + _CROWD
@@ -135,6 +148,7 @@ class ProxiedSandbox:
         except asyncio.CancelledError:
             client.close()
             raise
+        client.setblocking(False)
         is_crowded = self.connections >= self.network.limits.connections
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self, client, crowded=is_crowded)

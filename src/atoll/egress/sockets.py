@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 
@@ -29,6 +30,43 @@ async def send(target: socket.socket, data: bytes, seconds: float = IDLE_SECONDS
     if sent < len(data):
         async with asyncio.timeout(seconds):
             await asyncio.get_running_loop().sock_sendall(target, memoryview(data)[sent:])
+
+
+async def readable(source: socket.socket) -> None:
+    """Wait until there is something to read, or to accept."""
+    loop, fd = asyncio.get_running_loop(), source.fileno()
+    ready = loop.create_future()
+    loop.add_reader(fd, _wake, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+async def connect(connection: socket.socket, address: str, port: int, seconds: float) -> None:
+    """Connect to a literal address; raise `TimeoutError` if there is no answer in time."""
+    try:
+        connection.connect((address, port))
+    except BlockingIOError:
+        async with asyncio.timeout(seconds):
+            await _writable(connection)
+        if number := connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(number, os.strerror(number)) from None
+
+
+async def _writable(target: socket.socket) -> None:
+    loop, fd = asyncio.get_running_loop(), target.fileno()
+    ready = loop.create_future()
+    loop.add_writer(fd, _wake, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_writer(fd)
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 def abort(connection: socket.socket) -> None:

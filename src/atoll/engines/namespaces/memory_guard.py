@@ -2,7 +2,7 @@
 
 The kernel kills the largest process of any sandbox. Files in memory belong to no process, so that a few sandboxes full of
 files would cost all others their processes, one by one, which frees next to nothing. Here whoever has the most
-memory, files included, is ended as a whole.
+memory, files in memory included, is ended as a whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Holder(Protocol):
     """A sandbox, as far as its memory goes; may be used in any thread."""
 
     def used_bytes(self) -> int:
-        """Return the memory that it has, files included; 0 once it has ended."""
+        """Return the memory that it has, files in memory included; 0 once it has ended."""
         ...
 
     def end_for_memory(self) -> None:

@@ -52,7 +52,7 @@ class SandboxCgroup(Protocol):
         ...
 
     def used_bytes(self) -> int:
-        """Return the memory that it has, files included; 0 if it is not there."""
+        """Return the memory that it has, files in memory included; 0 if it is not there."""
         ...
 
     @property

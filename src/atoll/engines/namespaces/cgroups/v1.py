@@ -63,10 +63,7 @@ class V1Tree:
 
     def used_bytes(self) -> int:
         """Return what all sandboxes together have, without files that are only cached."""
-        memory = self._directories["memory"]
-        counts = read_keyed(memory / "memory.stat")
-        cached = counts.get("total_inactive_file", 0) + counts.get("total_active_file", 0)
-        return int(read(memory / "memory.usage_in_bytes") or 0) - cached
+        return _used_bytes(self._directories["memory"])
 
     def admit_zygotes(self, pid: int, uid: int) -> None:
         """Nothing to do: descriptors opened here carry the right."""
@@ -170,8 +167,8 @@ class V1Cgroup:
         return Events(memory.get("oom_kill", 0), pids.get("max", 0))
 
     def used_bytes(self) -> int:
-        """Return the memory that it has."""
-        return int(read(f"{self._directories['memory']}/memory.usage_in_bytes") or 0)
+        """Return the memory that it has, without files that are only cached."""
+        return _used_bytes(Path(self._directories["memory"]))
 
     @property
     def is_frozen(self) -> bool:
@@ -225,3 +222,9 @@ class V1Cgroup:
             and read(f"{pids}/pids.current").strip() == "0"
             and int(read(f"{memory}/memory.usage_in_bytes") or _MOST_REMAINS + 1) <= _MOST_REMAINS
         )
+
+
+def _used_bytes(directory: Path) -> int:
+    counts = read_keyed(directory / "memory.stat")
+    cached = counts.get("total_inactive_file", 0) + counts.get("total_active_file", 0)
+    return int(read(directory / "memory.usage_in_bytes") or 0) - cached

@@ -67,9 +67,7 @@ class V2Tree:
 
     def used_bytes(self) -> int:
         """Return what all sandboxes together have, without files that are only cached."""
-        counts = read_keyed(self._directory / "memory.stat")
-        cached = counts.get("inactive_file", 0) + counts.get("active_file", 0)
-        return int(read(self._directory / "memory.current") or 0) - cached
+        return _used_bytes(self._directory)
 
     def admit_zygotes(self, pid: int, uid: int) -> None:
         """Move the jail here and let its zygotes clone into sibling directories."""
@@ -158,8 +156,8 @@ class V2Cgroup:
         return Events(memory.get("oom_kill", 0), pids.get("max", 0))
 
     def used_bytes(self) -> int:
-        """Return the memory that it has."""
-        return int(read(self._directory / "memory.current") or 0)
+        """Return the memory that it has, without files that are only cached."""
+        return _used_bytes(self._directory)
 
     @property
     def is_frozen(self) -> bool:
@@ -183,3 +181,9 @@ class V2Cgroup:
     def remove(self) -> None:
         """Remove it; its processes have ended."""
         remove_all([self._directory])
+
+
+def _used_bytes(directory: Path) -> int:
+    counts = read_keyed(directory / "memory.stat")
+    cached = counts.get("inactive_file", 0) + counts.get("active_file", 0)
+    return int(read(directory / "memory.current") or 0) - cached
