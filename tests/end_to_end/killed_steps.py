@@ -105,7 +105,7 @@ def _has_frame(_spool: Any, frame: bytes) -> bool:
 
 def _is_large(spool: Any) -> bool:
     """Whether a request does not fit into a socket as a whole."""
-    return os.fstat(spool._kept.request).st_size > 500_000
+    return os.fstat(spool._request).st_size > 500_000
 
 
 def _confirms(_server: Any, message: bytes, _fds: Any) -> bool:
