@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -38,10 +39,15 @@ class SpoolFile:
     """A file into which one descriptor is moved, and from which it is read."""
 
     def __init__(self, path: Path, source_fd: int, relay: tuple[int, int] | None = None) -> None:
-        self._source = source_fd
+        # Its own: the kernel's process may be closed at any moment, and that number then be somebody else's.
+        self._source = os.dup(source_fd)
         self._relay = relay
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._spool = Spool(source_fd, self._fd, relay)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except BaseException:
+            os.close(self._source)
+            raise
+        self._spool = Spool(self._source, self._fd, relay)
         self._read = 0
         self._ended = False
         self.is_held_up = False
@@ -72,7 +78,8 @@ class SpoolFile:
             self._read = 0
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of both."""
+        os.close(self._source)
         os.close(self._fd)
 
 
@@ -130,9 +137,11 @@ class KernelSpool:
         folders: SpoolFolders,
         folder: Path,
         kept: KeptDescriptors,
+        forget: Callable[[], None],
     ) -> None:
         self._folders = folders
         self._folder = folder
+        self._forget_kept = forget  # what is kept for a next node
         self._request = kept.request
         self._channel = process.channel
         self._started = time.monotonic()
@@ -145,9 +154,8 @@ class KernelSpool:
                 file = SpoolFile(folder / stream, descriptors[stream])
                 self._printed[stream] = opened.enter_context(closing(file))
             relay = (kept.relay_end, kept.relay_start)
-            self._said = opened.enter_context(
-                closing(SpoolFile(folder / "channel", self._channel.fileno(), relay))
-            )
+            said = SpoolFile(folder / "channel", self._channel.fileno(), relay)
+            self._said = opened.enter_context(closing(said))
             self._state = os.open(folder / "state", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             opened.callback(os.close, self._state)
             # Never ready: what to wait on while the disk is full, for the kernel's own descriptors are ready all the time.
@@ -231,6 +239,7 @@ class KernelSpool:
     def remove(self) -> None:
         """Remove the files of a kernel that is no more; safe to call twice."""
         self.close()
+        self._forget_kept()
         self._folders.give_back(self._folder)
 
 
@@ -252,7 +261,7 @@ class Spools:
         try:
             folder = self._folders.take(self._name(process.id))
             kept = KeptDescriptors.make()
-            spool = KernelSpool(process, self._folders, folder, kept)
+            spool = KernelSpool(process, self._folders, folder, kept, self._forgetting(process.id))
         except OSError as error:
             self.remove(process.id)
             raise write_error(error) from error
@@ -270,7 +279,7 @@ class Spools:
         """Return the spool of a kernel that another node left, and its last request; raises `NotFound`."""
         folder = self._folders.place(self._name(process.id))
         request = read_request(folder)
-        spool = KernelSpool(process, self._folders, folder, kept)
+        spool = KernelSpool(process, self._folders, folder, kept, self._forgetting(process.id))
         if request.phase is Phase.PREPARING:
             # Nothing was asked, and of what was asked before all is known.
             spool.forget()
@@ -289,6 +298,9 @@ class Spools:
     def remove(self, process_id: ProcessId) -> None:
         """Remove the files of a kernel that is no more."""
         self._folders.give_back(self._folders.place(self._name(process_id)))
+
+    def _forgetting(self, process_id: ProcessId) -> Callable[[], None]:
+        return partial(self._keep, spool_slot(process_id), ())
 
     def _name(self, process_id: str) -> str:
         return f"{self._sandbox}.{process_id}"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import select
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -23,6 +27,7 @@ _LAST_MOVES = 32
 _log = logging.getLogger(__name__)
 
 Relays = Mapping[Stream, tuple[int, int]]
+Made = TypeVar("Made")
 
 
 class OutputPump:
@@ -31,25 +36,35 @@ class OutputPump:
     def __init__(self, process: Process, log: ExecutionLog, relays: Relays) -> None:
         self._process = process
         self._log = log
-        self._streams = {fd: stream for stream, fd in process.descriptors().items()}
+        self._relays = relays
+        self._streams: dict[int, Stream] = {}
         self._drained = anyio.Event()
         self._is_held_up = False
-        for fd, stream in self._streams.items():
-            log.attach(stream, fd, relays.get(stream))
 
     async def run(self) -> ProcessEnd:
         """Return how the process ended, once all that it printed is in the log."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._move_as_it_comes)
-            end = await self._process.wait()
-            with anyio.move_on_after(_LINGER_SECONDS):
-                await self._drained.wait()
-            tasks.cancel_scope.cancel()
-        await self._move_rest()
+        with ExitStack() as owned:
+            await self._attach(owned)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._move_as_it_comes)
+                end = await self._process.wait()
+                with anyio.move_on_after(_LINGER_SECONDS):
+                    await self._drained.wait()
+                tasks.cancel_scope.cancel()
+            await self._move_rest()
         return end
 
+    async def _attach(self, owned: ExitStack) -> None:
+        # Duplicates: a sandbox may be destroyed at any moment, and the numbers that its process had may then be those of
+        # somebody else's output.
+        for stream, fd in self._process.descriptors().items():
+            duplicate = await self._when_there_are_descriptors(partial(os.dup, fd))
+            owned.callback(os.close, duplicate)
+            self._streams[duplicate] = stream
+            self._log.attach(stream, duplicate, self._relays.get(stream))
+
     async def _move_as_it_comes(self) -> None:
-        with await self._open_epoll() as watched:
+        with await self._when_there_are_descriptors(select.epoll) as watched:
             for fd in self._streams:
                 watched.register(fd, select.EPOLLIN)
             while self._streams:
@@ -60,11 +75,11 @@ class OutputPump:
                         del self._streams[fd]
         self._drained.set()
 
-    async def _open_epoll(self) -> select.epoll:
-        """Return one as soon as there is a descriptor for it; the program waits meanwhile, as on a full disk."""
+    async def _when_there_are_descriptors(self, make: Callable[[], Made]) -> Made:
+        """Make something as soon as there is a descriptor for it; the program waits meanwhile, as on a full disk."""
         while True:
             try:
-                return select.epoll()
+                return make()
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE):
                     raise

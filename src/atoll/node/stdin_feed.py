@@ -34,9 +34,13 @@ class StdinFeed:
     async def run(self) -> None:
         """Send the rest, then let standard input end."""
         try:
-            pipe = self._process.stdin_descriptor()
-            while await self._send(pipe):
-                pass
+            # Its own: the process may be closed at any moment, and that number then be somebody else's.
+            pipe = os.dup(self._process.stdin_descriptor())
+            try:
+                while await self._send(pipe):
+                    pass
+            finally:
+                os.close(pipe)
             await self._process.close_stdin()
         except (AtollError, KeyError):
             return  # It is gone, or does not read any more, which is its own affair (`head -1`).
@@ -55,6 +59,6 @@ class StdinFeed:
             await anyio.wait_writable(pipe)
             return True
         except OSError as error:
-            if error.errno in (errno.EPIPE, errno.EBADF):
+            if error.errno == errno.EPIPE:
                 return False
             raise
