@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from atoll.model.limits import Limits
     from atoll.model.process import CommandResult, Output
     from atoll.model.sandbox import SandboxInfo, WorkspaceInfo
+    from atoll.model.secret import Secret
 
     __version__: str
 
@@ -55,6 +56,7 @@ __all__ = [
     "Output",
     "Sandbox",
     "SandboxInfo",
+    "Secret",
     "TimedOut",
     "Unauthorized",
     "Unavailable",
@@ -78,6 +80,7 @@ _PLACES = {
     "Output": "atoll.model.process",
     "Sandbox": "atoll.client._sync.sandbox",
     "SandboxInfo": "atoll.model.sandbox",
+    "Secret": "atoll.model.secret",
     "WorkspaceInfo": "atoll.model.sandbox",
     "Workspaces": "atoll.client._sync.workspaces",
 }

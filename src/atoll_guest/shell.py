@@ -18,6 +18,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from atoll_guest.display import KernelDisplayHook, KernelDisplayPublisher
+from atoll_guest.late_installs import LateInstalls
 
 _FOLDER = "/tmp"
 # Matplotlib, if a cell loads it, loads this and shows figures at the end of a cell.
@@ -62,6 +63,7 @@ def make_shell() -> Shell:
     builtins.get_ipython = shell.get_ipython  # type: ignore[attr-defined]
     sys.displayhook = shell.displayhook
     os.environ.setdefault("MPLBACKEND", _FIGURES)
+    sys.meta_path.append(LateInstalls())
     return shell
 
 

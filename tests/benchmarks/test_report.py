@@ -146,7 +146,7 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_benchmarks_have_the_names_that_are_promised() -> None:
     promised = {"create", "cell", "throughput", "density", "inside", "files"}
-    assert set(BENCHMARKS) == promised | {"create-counts", "pool", "node"}
+    assert set(BENCHMARKS) == promised | {"create-counts", "pool", "node", "egress"}
 
 
 def test_what_is_not_built_is_shown_with_its_reason(report: Report) -> None:

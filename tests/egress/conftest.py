@@ -31,10 +31,17 @@ def names(name_server: NameServer) -> NameServer:
 
 
 @pytest.fixture(scope="session")
-def shared_door(name_server: NameServer) -> Iterator[tuple[EgressDoor, Told]]:
+def shared_door(
+    name_server: NameServer, certificate: tuple[Path, Path]
+) -> Iterator[tuple[EgressDoor, Told]]:
     """A door that all tests may use who leave its process alone: starting one takes a while."""
     told = Told()
-    door = EgressDoor(told, opened=OPENED, servers=[name_server.address])
+    door = EgressDoor(
+        told,
+        opened=OPENED,
+        servers=[name_server.address],
+        trusted=certificate[0].read_text(),
+    )
     yield door, told
     door.close()
 
@@ -53,6 +60,14 @@ def own_node(names: NameServer) -> Iterator[Node]:
     door = EgressDoor(told, opened=OPENED, servers=[names.address])
     yield Node(door, told)
     door.close()
+
+
+@pytest.fixture
+def no_faults(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No mistake of the proxy's own was told of meanwhile."""
+    yield
+    faults = [each.__dict__["text"] for each in caplog.records if each.msg == "egress.proxy_fault"]
+    assert faults == []
 
 
 @pytest.fixture

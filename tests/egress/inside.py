@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from atoll.model.attempt import AttemptInfo
 from atoll.model.hosts import Host
 from atoll.model.ids import SandboxId, new_sandbox_id
 from atoll.model.network import Network
+from atoll.model.secret import SecretUse
 
 PATIENCE_SECONDS = 60.0
 
@@ -48,6 +50,12 @@ class Inside:
         host = url.split("/")[2]
         lines = [f"GET {url} HTTP/1.1", f"Host: {host}", *headers, "", ""]
         return self.ask("\n".join(lines))
+
+    def secured(self, authority: str, trust: ssl.SSLContext) -> ssl.SSLSocket:
+        """Return a connection with TLS on it, after a CONNECT that was granted."""
+        return trust.wrap_socket(
+            self.tunnel(authority), server_hostname=authority.rpartition(":")[0]
+        )
 
     def tunnel(self, authority: str) -> socket.socket:
         """Return a connection after a CONNECT that was granted."""
@@ -126,7 +134,11 @@ class Node:
         self._sandboxes: set[SandboxId] = set()
 
     def add(
-        self, network: Network, *places: tuple[Host, int], used: tuple[int, int] = (0, 0)
+        self,
+        network: Network,
+        *places: tuple[Host, int],
+        used: tuple[int, int] = (0, 0),
+        secrets: Sequence[SecretUse] = (),
     ) -> Inside:
         """Have a sandbox with a listener for HTTP, and one for each place."""
         sandbox = new_sandbox_id()
@@ -138,7 +150,7 @@ class Node:
         ]
         self._sandboxes.add(sandbox)
         try:
-            self.door.add(sandbox, network, offered, used)
+            self.door.add(sandbox, network, offered, used, secrets)
         except BaseException:
             for each in sockets:
                 each.close()

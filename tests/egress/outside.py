@@ -104,10 +104,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer_in_chunks(int(path.rpartition("/")[2]))
         elif path.startswith("/to/"):
             self._answer(302, b"", [("Location", f"http://{path[4:]}")])
+        elif path == "/head":
+            self._read_body()
+            self._answer(200, str(self.headers).encode(), [("X-Head", self.headers["X-Api-Key"])])
+        elif path == "/packed":
+            self._answer(200, b"anything", [("Content-Encoding", "gzip")])
         elif path == "/socket":
             self._speak_websocket()
         else:
-            self._answer(200, self._read_body() or b"hello")
+            body = self._read_body()
+            self.server.bodies.append(body)
+            self._answer(200, body or b"hello")
 
     do_POST = do_PUT = do_HEAD = do_DELETE = do_GET
 
@@ -165,6 +172,7 @@ class WebServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self._context = context
         self.seen: list[tuple[str, str, dict[str, str]]] = []
+        self.bodies: list[bytes] = []
         self.accepted = 0
         self.port: int = self.server_address[1]
 

@@ -187,7 +187,7 @@ def test_names_for_a_listener_are_resolved_like_others(
     names.table["closed.example"] = ["127.0.0.1"]
     place = (Host("closed.example"), web.port)
     inside = node.add(Network.parse([f"tcp://closed.example:{web.port}"]), place)
-    with inside.connect(inside.ports[0]) as connection, pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError), inside.connect(inside.ports[0]) as connection:
         connection.recv(1)
     assert [each.verdict for each in node.wait_for(1)] == ["refused"]
     assert web.accepted == 0

@@ -229,7 +229,7 @@ def test_kills_at_random_moments_let_nothing_forbidden_out(
         for thread in threads:
             thread.start()
         pid = 0
-        for _ in range(campaign.count(60)):
+        for _ in range(campaign.count(40)):
             pid = own_node.wait_for_proxy(other_than=pid)
             time.sleep(campaign.random.random() / 2)
             os.kill(pid, signal.SIGKILL)

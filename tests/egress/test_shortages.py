@@ -31,7 +31,12 @@ async def proxied(port: int) -> AsyncIterator[tuple[socket.socket, int]]:
     network = Network.parse([f"http://127.0.0.1:{port}"], limits=_UNHURRIED)
     control.send(
         ours,
-        {"op": "configure", "opened": {"127.0.0.1": ["127.0.0.0/8"]}, "servers": []},
+        {
+            "op": "configure",
+            "opened": {"127.0.0.1": ["127.0.0.0/8"]},
+            "servers": [],
+            "trusted": None,
+        },
     )
     control.send(
         ours,
@@ -41,6 +46,7 @@ async def proxied(port: int) -> AsyncIterator[tuple[socket.socket, int]]:
             "network": network.to_json(),
             "listeners": [{"kind": "http"}],
             "used": [0, 0],
+            "secrets": [],
         },
         [listener.fileno()],
     )

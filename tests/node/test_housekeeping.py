@@ -13,6 +13,7 @@ import pytest
 
 from atoll.model.ids import new_execution_id, new_sandbox_id
 from atoll.model.sandbox import SandboxSpec, SandboxState
+from atoll.node.attempt_log import KeptAttempts
 from atoll.node.clock import Calendar
 from atoll.node.housekeeping import Housekeeping, HousekeepingRules
 from atoll.node.log_books import LogBooks
@@ -26,12 +27,19 @@ class House:
         self.records = MemoryRecords()
         self.books, self.kernels = LogBooks(folder / "executions"), folder / "kernels"
         self.kernels.mkdir()
+        self.attempts = KeptAttempts(folder / "attempts")
         self.calendar = Calendar(folder / "clock")
         self.keeping = self.make_keeping(rules)
 
     def make_keeping(self, rules: HousekeepingRules) -> Housekeeping:
         return Housekeeping(
-            rules, self.records, self.books, self.kernels, self.is_hosted, self.calendar
+            rules,
+            self.records,
+            self.books,
+            self.attempts,
+            self.kernels,
+            self.is_hosted,
+            self.calendar,
         )
 
     def add_sandbox(self, ended_at: float | None = None) -> SandboxRecord:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -215,6 +216,50 @@ def test_a_sandbox_that_was_not_made_leaves_it_as_it_was(
     workspaces.take(request(size=64 * MIB, remove=True)).undo()
     assert workspaces.find(LAGOON) == before
     workspaces.take(request()).release()
+
+
+def test_what_was_enlarged_for_a_sandbox_that_was_not_made_counts(directory: Path) -> None:
+    """Else whoever breaks sandboxes off in time would have more than he was given."""
+    workspaces = Workspaces(directory, WorkspaceRules(total_bytes=100 * MIB))
+    workspaces.take(request(size=32 * MIB)).release()
+    grown = workspaces.take(request(size=64 * MIB))
+    with (directory / LAGOON / "contents/image").open("wb") as image:
+        image.truncate(64 * MIB)
+    grown.undo()
+    assert workspaces.find(LAGOON).size_bytes == 64 * MIB
+    with pytest.raises(LimitExceeded, match="of which 64 MiB"):
+        workspaces.take(request("reef", size=48 * MIB))
+    workspaces.take(request()).release()
+
+
+def test_a_deep_tree_is_told_without_a_descriptor_for_each_level(
+    workspaces: Workspaces, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspaces.take(request()).release()
+    top = os.open(directory / LAGOON / "contents", os.O_RDONLY)
+    (directory / LAGOON / "contents/first").write_bytes(b"x" * 100_000)
+    fd = os.dup(top)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=fd)
+        inner = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+    os.close(top)
+    opened: list[int] = []
+    really_open = os.open
+
+    def note(*arguments: Any, **options: Any) -> int:
+        opened.append(really_open(*arguments, **options))
+        return opened[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", note)
+        used = workspaces.find(LAGOON).used_bytes
+    workspaces.remove(LAGOON)  # in any case: it is too deep for whoever tidies up after tests
+    assert used >= 100_000
+    # The lowest number is always taken that is free.
+    assert 200 < max(opened) < 500
 
 
 def test_it_grows_but_does_not_shrink(workspaces: Workspaces) -> None:

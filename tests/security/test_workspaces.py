@@ -274,6 +274,20 @@ async def test_files_that_have_no_name_any_more_count_as_well(lodge: Lodge, tmp_
         assert result.exit_code != 0
 
 
+async def test_files_that_hold_nothing_count_as_well(lodge: Lodge) -> None:
+    """Else there would be no end of them, and measuring those of one sandbox would keep the watch from all others."""
+    async with lodge("lagoon") as guest:
+        # Slowly, as above; three times as many as fit, for either way.
+        line = """
+            for i in $(seq 96); do
+                python3 -c "import os; [os.mknod(f'f$i-{n}') for n in range(256)]" || exit 7
+                sleep 0.03
+            done
+        """
+        result = await Commands(guest.sandbox).run(line, timeout=60)
+        assert result.exit_code != 0, result
+
+
 @pytest.mark.parametrize("form", ["folder"], indirect=True)
 async def test_a_size_that_is_only_watched_has_to_be_accepted(
     engine: NamespaceEngine, tmp_path: Path, form: str

@@ -332,8 +332,10 @@ def default_as_text(path: tuple[str, ...], default: object) -> str:
         default = getattr(ResolvedLimits(), path[1])
     if path[-1] == "data":
         return "see above"
-    if default is None:
+    if default in (None, ()):
         return "–"
+    if isinstance(default, bool):
+        return str(default).lower()
     if path[-1].endswith("_bytes") or "_bytes_" in path[-1]:
         return format_size(int(str(default)))
     unit = " s" if path[-1].endswith("_seconds") else ""

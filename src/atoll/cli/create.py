@@ -9,9 +9,11 @@ from typing import Any
 from atoll.cli.arguments import Misuse, Parser
 from atoll.cli.options import (
     add_json,
+    add_network,
     add_workspace,
     read_assignments,
     read_limits,
+    read_network,
     read_workspace,
 )
 
@@ -36,6 +38,14 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--idle", metavar="TIME", help="end it when unused for so long")
     parser.add_argument("--files", metavar="DIR", type=Path, help="copy what DIR holds into it")
     parser.add_argument("--one-shot", action="store_true", help="end it with its command")
+    add_network(parser)
+    parser.add_argument(
+        "--secret",
+        metavar="VARIABLE=NAME",
+        action="append",
+        default=[],
+        help="a stored secret, of which a placeholder is in VARIABLE; repeatable",
+    )
     add_workspace(parser)
     parser.add_argument(
         "--remove-workspace", action="store_true", help="have its workspace go with it"
@@ -59,6 +69,7 @@ def _read_body(options: Namespace) -> dict[str, Any]:
     limits = read_workspace(options, limits)
     if options.remove_workspace and options.workspace is None:
         raise Misuse("--remove-workspace needs --workspace; other workspaces always go")
+    read_network(options)  # refused here rather than by the node, if it cannot be
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     body = {
         "name": options.name,
@@ -77,6 +88,8 @@ def _read_body(options: Namespace) -> dict[str, Any]:
         "command": command or None,
         "one_shot": options.one_shot,
         "workspace": options.workspace,
+        "network": options.network,
+        "secrets": read_assignments("--secret", options.secret) or None,
         "remove_workspace": options.remove_workspace or None,
     }
     return {name: value for name, value in body.items() if value is not None}

@@ -13,9 +13,10 @@ from atoll.cli.environment import search_path
 from atoll.cli.messages import colour, printable
 from atoll.client.places import data_directory
 from atoll.engines import catalog
-from atoll.engines.contract import Check
+from atoll.engines.contract import Check, Feature
 from atoll.errors import AtollError
 from atoll.node.doctor import examine
+from atoll.node.egress_check import check_way_out
 from atoll.node.host import this_machine
 
 
@@ -50,7 +51,12 @@ async def _ask_engine(name: str) -> Sequence[Check]:
     try:
         engine = catalog.make_engine(name, data_dir=data_directory())
         try:
-            return await engine.check()
+            checks = list(await engine.check())
+            if Feature.PORTS in engine.features and all(
+                check.ok for check in checks if check.required
+            ):
+                checks.append(await check_way_out(engine))
+            return checks
         finally:
             await engine.close()
     except AtollError as error:

@@ -21,7 +21,7 @@ from atoll.cli.messages import complain, describe_error
 
 COMMANDS = (
     *("run", "repl", "shell", "up", "doctor", "version"),
-    *("node", "create", "ls", "exec", "logs", "cp", "rm", "workspace"),
+    *("node", "create", "ls", "exec", "logs", "cp", "rm", "workspace", "egress", "secret"),
 )
 
 # Our own exit codes; all others are the program's. Container tools use 125 in the same sense.

@@ -10,6 +10,7 @@ from pathlib import Path
 from atoll.cli.arguments import Misuse, Parser
 from atoll.errors import InvalidRequest
 from atoll.model.limits import Limits
+from atoll.model.network import Network
 from atoll.model.sandbox import check_workspace
 from atoll.model.sizes import parse_size
 
@@ -24,6 +25,7 @@ class Wish:
     files: Path | None = None
     keep: Path | None = None
     workspace: str | None = None
+    network: Network = field(default_factory=Network)
 
 
 def add_json(parser: Parser) -> None:
@@ -47,6 +49,23 @@ def add_workspace(parser: Parser) -> None:
         "--workspace", metavar="ID", help="keep the files under this id; see 'atoll workspace'"
     )
     parser.add_argument("--workspace-size", metavar="SIZE", help="most that it holds, such as 2g")
+
+
+def add_network(parser: Parser) -> None:
+    """Add what the sandbox may reach."""
+    parser.add_argument(
+        "--network",
+        metavar="RULES",
+        help="what it may reach: hosts such as api.example:443,*.example, registries, open; else nothing",
+    )
+
+
+def read_network(options: Namespace) -> Network:
+    """Return what the sandbox may reach; raise `Misuse` for what cannot be."""
+    try:
+        return Network() if options.network is None else Network.parse(options.network)
+    except InvalidRequest as error:
+        raise Misuse(error.message) from error
 
 
 def read_workspace(options: Namespace, limits: Limits) -> Limits:
@@ -84,6 +103,7 @@ def add_sandbox(parser: Parser) -> None:
         default=[],
         help="set a variable; repeatable",
     )
+    add_network(parser)
     add_workspace(parser)
     add_engine(parser)
 
@@ -99,6 +119,7 @@ def read_wish(options: Namespace) -> Wish:
         files=options.files,
         keep=options.keep,
         workspace=options.workspace,
+        network=read_network(options),
     )
 
 

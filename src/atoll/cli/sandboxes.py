@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 
 from atoll.cli.messages import notice
 from atoll.cli.options import Wish
@@ -21,9 +23,11 @@ from atoll.engines.contract import Engine, Feature, Sandbox
 from atoll.errors import Unsupported
 from atoll.model.ids import WorkspaceId
 from atoll.model.limits import LimitsInfo
+from atoll.model.network import NetworkMode
 from atoll.model.sandbox import SandboxRequest, SandboxSpec
 
 if TYPE_CHECKING:
+    from atoll.node.egress import Egress
     from atoll.node.files import Files
     from atoll.node.trees import TreeReport
     from atoll.node.workspaces import WorkspaceHold
@@ -65,19 +69,39 @@ async def open_sandbox(wish: Wish) -> AsyncIterator[Sandbox]:
     """Make the sandbox that was wished for, filled with its files; destroy it at the end."""
     name = wish.engine or catalog.engine_names()[0]
     engine = catalog.make_engine(name, data_dir=data_directory())
-    spec, hold = _hold_workspace(SandboxSpec(limits=wish.limits, env=wish.env), wish, engine)
+    spec = SandboxSpec(limits=wish.limits, env=wish.env, network=wish.network)
+    spec, hold = _hold_workspace(spec, wish, engine)
     let_go = None if hold is None else hold.undo
+    egress = _way_out() if spec.network.mode is not NetworkMode.NONE else None
     try:
+        if egress is not None:
+            spec = await anyio.to_thread.run_sync(egress.prepare, spec, engine.features)
         sandbox = await engine.create(spec)
         let_go = None if hold is None else hold.release
+        if egress is not None:
+            await egress.attach(spec.id, spec.network, sandbox.listen)
         if wish.files is not None:
             tell_skipped(await _files(sandbox).upload(wish.files), wish.files)
         yield sandbox
     finally:
         with anyio.move_on_after(_CLEAN_UP_SECONDS, shield=True):
             await engine.close()
+        if egress is not None:
+            egress.close()
         if let_go is not None:
             let_go()
+
+
+def _way_out() -> Egress:
+    # Loaded when it is needed: most runs reach nothing and have to be quick.
+    from atoll.node.attempt_log import MemoryAttempts
+    from atoll.node.egress import Egress, EgressRules
+    from atoll.node.network_files import NetworkFiles
+
+    # Who runs a sandbox for himself is its operator.
+    rules = EgressRules(allow_open=True, environ=dict(os.environ))
+    files = NetworkFiles.of_program(data_directory() / "network")
+    return Egress(rules, files, MemoryAttempts())
 
 
 def _hold_workspace(

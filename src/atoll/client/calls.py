@@ -12,8 +12,10 @@ from atoll.model.durations import parse_duration
 from atoll.model.ids import WorkspaceId
 from atoll.model.kernel import Bundle, CellError, Event
 from atoll.model.limits import Limits
+from atoll.model.network import Network
 from atoll.model.process import Output
 from atoll.model.sandbox import Manifest, SandboxRequest, SandboxSpec
+from atoll.model.secret import Secret
 from atoll.model.sizes import parse_size
 from atoll.model.template import PYTHON_TEMPLATE
 
@@ -22,6 +24,9 @@ ResultCallback = Callable[[Bundle], object]
 ErrorCallback = Callable[[CellError], object]
 # Of an event loop's own it may also be a coroutine function.
 InputCallback = Callable[[str, bool], Any]
+
+# "none", "open", rules, or all of it written out.
+NetworkChoice = str | Sequence[str] | Network
 
 LANGUAGES = ("python",)
 
@@ -37,7 +42,10 @@ _COUNTS = ("cpus", "processes", "inodes", "open_files", "enforcement")
 
 
 def make_spec(
-    template: str, limits: Limits | Mapping[str, Any] | None, envs: Mapping[str, str] | None
+    template: str,
+    limits: Limits | Mapping[str, Any] | None,
+    envs: Mapping[str, str] | None,
+    network: NetworkChoice = "none",
 ) -> SandboxSpec:
     """Return the sandbox that a caller describes."""
     return SandboxSpec(
@@ -45,7 +53,13 @@ def make_spec(
         limits=make_limits(limits),
         env=dict(envs or {}),
         kernel=template == PYTHON_TEMPLATE,
+        network=make_network(network),
     )
+
+
+def make_network(network: NetworkChoice) -> Network:
+    """Return the network that a caller describes."""
+    return network if isinstance(network, Network) else Network.parse(network)
 
 
 def make_request(
@@ -58,6 +72,7 @@ def make_request(
     idle: float | str | None,
     workspace: str | None,
     remove_workspace: bool,
+    secrets: Mapping[str, Secret | str] | None = None,
 ) -> SandboxRequest:
     """Return what is asked of a node."""
     return SandboxRequest(
@@ -69,6 +84,7 @@ def make_request(
         idle_seconds=None if idle is None else parse_duration(idle),
         workspace=None if workspace is None else WorkspaceId(workspace),
         remove_workspace=remove_workspace,
+        secrets={} if secrets is None else secrets,
     )
 
 

@@ -30,6 +30,7 @@ from atoll.model.kernel import Cell
 # Only names for the rest of the client: what they stand for is loaded with the first sandbox.
 if TYPE_CHECKING:
     from atoll.client.errands import Claim
+    from atoll.node.attempt_log import NotedAttempt
     from atoll.node.background import BackgroundProcess
     from atoll.node.hosted import HostedSandbox
     from atoll.node.residents import Resident
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
     from atoll.node.terminals import Terminal as HostedTerminal
     from atoll.node.trees import TreeReport
 else:
-    BackgroundProcess = HostedSandbox = HostedTerminal = Resident = SearchResult = TreeReport = (
-        object
-    )
+    BackgroundProcess = HostedSandbox = HostedTerminal = NotedAttempt = object
+    Resident = SearchResult = TreeReport = object
 
 __all__ = [
     "AsyncNode",
@@ -47,6 +47,7 @@ __all__ = [
     "HostedSandbox",
     "HostedTerminal",
     "Node",
+    "NotedAttempt",
     "Resident",
     "SearchResult",
     "TreeReport",
@@ -63,8 +64,12 @@ class EmbeddedNode:
 
     def __init__(self, engine: str, data_dir: Path) -> None:
         from atoll.engines.catalog import make_engine
+        from atoll.node.attempt_log import MemoryAttempts
+        from atoll.node.egress import Egress, EgressRules
+        from atoll.node.network_files import NetworkFiles
         from atoll.node.node import Home, Node
         from atoll.node.records import MemoryRecords
+        from atoll.node.secrets import KeyFile, SecretStore
         from atoll.node.templates import Templates
         from atoll.node.workspaces import Workspaces
 
@@ -77,7 +82,18 @@ class EmbeddedNode:
         owner = self._resources.enter_context(self.portal.wrap_async_context_manager(_Owner()))
         home = Home(owner.tasks, self.portal.start_task_soon, self.portal.call)
         workspaces = Workspaces(data_dir / "workspaces")
-        self.sandboxes = Node(self._engine, MemoryRecords(), home, workspaces=workspaces)
+        # Who embeds a node is its operator: that he writes network="open" is his leave.
+        rules = EgressRules(allow_open=True, environ=dict(os.environ))
+        files = NetworkFiles.of_program(data_dir / "network")
+        records = MemoryRecords()
+        self.sandboxes = Node(
+            self._engine,
+            records,
+            home,
+            workspaces=workspaces,
+            egress=Egress(rules, files, MemoryAttempts()),
+            secrets=SecretStore(records, KeyFile()),
+        )
         self.portal.start_task_soon(owner.tasks.start_soon, self.sandboxes.run)
 
     def check_process(self) -> None:

@@ -8,8 +8,15 @@ from typing import TypeVar
 
 from anyio import to_thread
 
-from atoll.client.embedded import EmbeddedNode, HostedSandbox, Resident, nodes_here
+from atoll.client.embedded import (
+    EmbeddedNode,
+    HostedSandbox,
+    NotedAttempt,
+    Resident,
+    nodes_here,
+)
 from atoll.errors import Conflict, NotFound
+from atoll.model.network import Network
 from atoll.model.sandbox import (
     LOCAL_OWNER,
     SandboxInfo,
@@ -48,6 +55,16 @@ class Claim:
         """Facts about the sandbox, which has to be open."""
         assert self._resident is not None
         return self._resident.info
+
+    async def set_network(self, network: Network) -> None:
+        """Change what the sandbox may reach; it has to be open."""
+        assert self._resident is not None
+        await self.node.sandboxes.set_network(self._resident, network)
+
+    async def read_attempts(self, start: int, limit: int) -> Sequence[NotedAttempt]:
+        """Return what the sandbox tried to reach; it has to be open."""
+        assert self._resident is not None
+        return await self.node.sandboxes.read_attempts(self._resident.id, start, limit)
 
     def end(self) -> Resident | None:
         """Let nobody use it any more, and destroy it; return what has to be destroyed in the node's event loop."""

@@ -110,6 +110,16 @@ class HttpNode:
                 async for line in answer.aiter_lines():
                     yield event_from_json(_parse(line))
 
+    async def lines(
+        self, path: str, params: Mapping[str, Any] | None = None
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the objects of an answer that has one per line, as they come."""
+        with self._our_errors():
+            async with self._client.stream("GET", path, params=_given(params)) as answer:
+                await _check_stream(answer)
+                async for line in answer.aiter_lines():
+                    yield _parse(line)
+
     async def follow(self, execution_id: str) -> AsyncGenerator[ExecutionEvent, None]:
         """Yield all events of an execution to its end; if the node goes away, the next one is waited for.
 

@@ -68,6 +68,8 @@ def _load_all() -> None:
     """Load what is loaded late otherwise: afterwards its files may not be readable any more."""
     import encodings.idna  # noqa: F401
 
+    if find_spec("cryptography"):
+        import atoll.egress.authority  # noqa: F401
     if find_spec("dns"):
         import dns.asyncbackend
         import dns.asyncresolver

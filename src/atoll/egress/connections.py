@@ -1,26 +1,29 @@
 """One connection that somebody inside opened: what it asks for is checked, then taken to where it may go.
 
-Every request is an attempt of its own with a record of its own, also on a connection that goes on. The seam for TLS that ends here is
-`_inspect`.
+Every request is an attempt of its own with a record of its own, also on a connection that goes on. TLS to hosts whose requests have to be seen ends
+here (`_end_tls`); all other TLS passes as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
-from typing import NamedTuple, NoReturn, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from atoll.egress.client_hello import ClientHello, ClientHelloReader
 from atoll.egress.dialling import Dialler
 from atoll.egress.exchanges import Exchange
-from atoll.egress.heads import HEAD_SECONDS, Head, HeadReader
+from atoll.egress.heads import HEAD_SECONDS, Head, HeadReader, forwarded_headers
+from atoll.egress.injection import Injection, Secrets
 from atoll.egress.meters import ByteMeter
 from atoll.egress.policy import Attempt, Verdict, decide
 from atoll.egress.records import Record
 from atoll.egress.refusals import DialFailed, Refused, answer
-from atoll.egress.sockets import abort, receive, send
+from atoll.egress.sockets import abort, end_sending, peek, receive, send
 from atoll.egress.targets import Target, parse_target
+from atoll.egress.tls import accept
 from atoll.egress.tunnels import Tunnel, TunnelEnded
 from atoll.errors import InvalidRequest
 from atoll.model.hosts import Host, parse_authority
@@ -42,6 +45,7 @@ class _Origin(NamedTuple):
     host: Host
     port: int
     first: bytes
+    scheme: Literal["http", "https"] = "http"
 
 
 class Surroundings(Protocol):
@@ -50,6 +54,15 @@ class Surroundings(Protocol):
     @property
     def network(self) -> Network:
         """What the sandbox may reach now."""
+        ...
+
+    @property
+    def secrets(self) -> Secrets:
+        """What it has instead of secrets, and to whom those go."""
+        ...
+
+    def tls_context(self, host: Host) -> ssl.SSLContext:
+        """Return what ends TLS for a host; raises `Refused` if that is not possible here."""
         ...
 
     @property
@@ -83,6 +96,7 @@ class Connection:
         self._is_established = False
         self._has_ended = False  # on both sides, so that nothing is left to be read
         self._attempt: Attempt | None = None
+        self._injection: Injection | None = None
         self._is_raw = False
 
     async def serve(self, place: tuple[Host, int] | None) -> None:
@@ -102,16 +116,18 @@ class Connection:
         finally:
             self._client.close()
 
-    def may_go_on(self, network: Network) -> bool:
-        """Tell whether what is under way may go on under other rules."""
+    def may_go_on(self, network: Network, secrets: Secrets) -> bool:
+        """Tell whether what is under way may go on under other rules and with other secrets."""
         if self._attempt is None:
             return True
+        if self._injection is not None and set(self._injection.used) - set(secrets.uses):
+            return False
         verdict = decide(network, self._attempt)
         return verdict.allowed and (verdict.raw or not self._is_raw)
 
     async def _leave(self) -> None:
         """Let the client read what it was told: closing while it still sends would take that away."""
-        self._client.shutdown(socket.SHUT_WR)
+        self._client = end_sending(self._client)
         deadline = time.monotonic() + _LEAVE_SECONDS
         left = _LEAVE_BYTES
         while left > 0 and (wait := deadline - time.monotonic()) > 0:
@@ -128,7 +144,7 @@ class Connection:
     async def _serve_requests(self, reader: HeadReader, origin: _Origin | None = None) -> None:
         while await reader.wait():
             await self._sandbox.wait_for_node()
-            with self._sandbox.record("http") as record:
+            with self._sandbox.record("http" if origin is None else origin.scheme) as record:
                 try:
                     following = await self._answer(reader, record, origin)
                 except Refused as refused:
@@ -136,7 +152,7 @@ class Connection:
                     await self._tell(refused)
                     return
                 finally:
-                    self._attempt = None
+                    self._attempt = self._injection = None
             if isinstance(following, _Origin):
                 await self._serve_requests(HeadReader(self._client, following.first), following)
                 return
@@ -164,13 +180,22 @@ class Connection:
         target = _target_of(head, origin)
         record.host, record.port, record.path = str(target.host), target.port, target.path
         head.check_host(target.host, target.port)
-        attempt = Attempt("http", target.host, target.port, head.method, target.path)
+        scheme = "http" if origin is None else origin.scheme
+        attempt = Attempt(scheme, target.host, target.port, head.method, target.path)
         verdict = self._decide(attempt)
         if not verdict.allowed:
             raise Refused(403, verdict.reason)
         assert verdict.path is not None
-        with await self._dial(attempt, record) as upstream:
-            exchange = Exchange(head, self._client, upstream, self._sandbox.up, self._sandbox.down)
+        self._injection = self._inject(attempt, head, verdict.path)
+        with await self._dial_for_request(attempt, record) as upstream:
+            exchange = Exchange(
+                head,
+                self._client,
+                upstream,
+                self._sandbox.up,
+                self._sandbox.down,
+                self._injection,
+            )
             try:
                 rest = await exchange.run(target.host, target.port, verdict.path)
             except Exception as error:
@@ -182,6 +207,14 @@ class Connection:
         reader.give_back(rest)
         return True
 
+    def _inject(self, attempt: Attempt, head: Head, path: str) -> Injection | None:
+        """Put secrets into the head of a request over TLS; without TLS no placeholder passes."""
+        headers = forwarded_headers(head.request)
+        if attempt.scheme == "https":
+            return self._sandbox.secrets.inject(attempt.host, attempt.port, path, headers)
+        self._sandbox.secrets.check_plain(attempt.host, path, headers)
+        return None
+
     async def _connect(self, head: Head, record: Record) -> bool | _Origin:
         host, port = _authority_of(head)
         record.scheme, record.host, record.port, record.path = "https", str(host), port, ""
@@ -189,8 +222,8 @@ class Connection:
         attempt = Attempt("https", host, port)
         verdict = self._decide(attempt)
         first, _ = head.parser.trailing_data
-        if verdict.inspect:
-            self._inspect(verdict)
+        if verdict.inspect or (verdict.allowed and self._sandbox.secrets.are_for(host, port)):
+            return await self._end_tls(_Origin(host, port, first), record)
         if not verdict.allowed:
             return await self._speak_http(_Origin(host, port, first), record, verdict)
         with await self._dial(attempt, record) as upstream:
@@ -204,11 +237,29 @@ class Connection:
             await self._tunnel(upstream, record, first)
         return False
 
-    def _inspect(self, verdict: Verdict) -> NoReturn:
-        """Where TLS will be ended, so that requests within can be checked; until then they are refused."""
-        raise Refused(
-            403, f"{verdict.reason}: rules with a method or path do not reach into https yet"
-        )
+    async def _end_tls(self, origin: _Origin, record: Record) -> bool | _Origin:
+        """Be the host for the client, so that each request within is seen; never becomes a tunnel."""
+        context = self._sandbox.tls_context(origin.host)
+        await send(self._client, _ESTABLISHED)
+        self._is_established = True
+        first = origin.first or await peek(self._client, HEAD_SECONDS)
+        if not first:
+            return False
+        if first[0] != _TLS:
+            if not self._may_speak_http(origin.host, origin.port):
+                raise Refused(403, f"{origin.host}:{origin.port} is for TLS")
+            record.scheme, self._is_established = "http", False
+            return origin
+        if origin.first:
+            raise Refused(400, "TLS has to wait until the CONNECT is answered")
+        try:
+            self._client = await accept(self._client, context, HEAD_SECONDS)
+        except ssl.SSLError as error:
+            # Its alert has told the client why.
+            record.refuse(Refused(403, f"TLS with the client failed: {error.reason}"))
+            raise ConnectionAbortedError from None
+        self._is_established = False
+        return origin._replace(scheme="https")
 
     async def _speak_http(self, origin: _Origin, record: Record, verdict: Verdict) -> _Origin:
         """Take requests within a CONNECT one by one, as clients of WebSockets without TLS send them."""
@@ -281,6 +332,13 @@ class Connection:
         )
         record.address = str(address)
         return upstream
+
+    async def _dial_for_request(self, attempt: Attempt, record: Record) -> socket.socket:
+        """Dial for a request that was seen: over TLS if it came so, and never without."""
+        upstream = await self._dial(attempt, record)
+        if attempt.scheme != "https":
+            return upstream
+        return await self._sandbox.dialler.secure(upstream, attempt.host)
 
     async def _tunnel(self, upstream: socket.socket, record: Record, first: bytes) -> None:
         tunnel = Tunnel(self._client, upstream, self._sandbox.up, self._sandbox.down)

@@ -1,6 +1,6 @@
 """Messages between the node and the proxy process: one JSON object per packet, with descriptors.
 
-From the node: `configure` first, then `add`, `change`, `remove` and `ping`. From the proxy: `ready`, `attempts`, `changed` and `health`. What is too
+From the node: `configure` first, then `add`, `change`, `remove` and `ping`. From the proxy: `ready`, `attempts`, `certified`, `changed` and `health`. What is too
 long for a packet travels in sealed memory as the last descriptor.
 """
 

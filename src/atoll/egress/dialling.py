@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -14,6 +15,7 @@ from atoll.egress.addresses import Opened, refusal
 from atoll.egress.refusals import DialFailed, Refused
 from atoll.egress.resolver import Resolver
 from atoll.egress.sockets import connect
+from atoll.egress.tls import client_context, secure
 from atoll.model.hosts import Address, Host, parse_authority
 
 DIAL_SECONDS = 15.0
@@ -26,10 +28,14 @@ _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAD
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """What the operator says: exceptions by name, and name servers that may lie anywhere."""
+    """What the operator says: exceptions by name, name servers that may lie anywhere, and whom to trust.
+
+    `trusted` are certificates as PEM; None means those of the machine.
+    """
 
     opened: Opened = field(default_factory=dict)
     servers: tuple[str, ...] = ()
+    trusted: str | None = None
 
     def refusal(self, address: Address, host: Host) -> str | None:
         """Return why an address must not be dialled for a host."""
@@ -42,6 +48,13 @@ class Dialler:
     def __init__(self, resolver: Resolver, walls: Walls) -> None:
         self._resolver = resolver
         self._walls = walls
+        self._trust: ssl.SSLContext | None = None
+
+    async def secure(self, connection: socket.socket, host: Host) -> socket.socket:
+        """Return a connection with TLS on it, to a host that has proved its name; raises `DialFailed`."""
+        if self._trust is None:
+            self._trust = client_context(self._walls.trusted)
+        return await secure(connection, self._trust, host, DIAL_SECONDS)
 
     async def dial(
         self, host: Host, port: int, servers: tuple[str, ...], asker: object

@@ -23,6 +23,7 @@ from atoll.model.attempt import AttemptInfo
 from atoll.model.hosts import Host
 from atoll.model.ids import SandboxId
 from atoll.model.network import Network
+from atoll.model.secret import SecretUse
 
 # Whom the proxy becomes where the node is root. Nobody else's, and never a sandbox's.
 UNPRIVILEGED_UID = 65_533
@@ -30,11 +31,12 @@ UNPRIVILEGED_UID = 65_533
 _log = logging.getLogger(__name__)
 
 _CHANGE_SECONDS = 10.0
+_CERTIFICATE_SECONDS = 30.0  # of which the first sandbox of a slow machine may need a few
 # After so long it is asked for a sign of life, and after so many without one it is replaced.
 _SILENT_SECONDS = 10.0
 _MOST_PINGS = 3
 _FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 1.0
 # One that lived this long did not die of its beginning.
 _STEADY_SECONDS = 30.0
 
@@ -60,6 +62,8 @@ class _Guest:
     network: Network
     listeners: Sequence[OfferedListener]
     used: list[int]
+    secrets: Sequence[SecretUse]
+    certificate: str | None = None
     version: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
     in_force: int = 0
@@ -78,13 +82,21 @@ class EgressDoor:
         *,
         opened: Mapping[str, Sequence[str]] | None = None,
         servers: Sequence[str] = (),
+        trusted: str | None = None,
+        certified: Callable[[SandboxId, str], None] = lambda _sandbox, _certificate: None,
     ) -> None:
-        """`attempted` is told of attempts, in the door's own thread. `opened` and `servers` are the operator's."""
+        """`attempted` is told of attempts, in the door's own thread.
+
+        `opened`, `servers` and `trusted` are the operator's: the last are the certificates, as PEM, that hosts are verified by
+        in place of the machine's. `certified` is told, in the same thread, of each certificate that a sandbox has to trust from now on, as PEM.
+        """
         self._attempted = attempted
-        self._configuration = {
+        self._certified = certified
+        self._configuration: dict[str, Any] = {
             "op": "configure",
             "opened": {name: list(networks) for name, networks in (opened or {}).items()},
             "servers": list(servers),
+            "trusted": trusted,
         }
         self._lock = threading.RLock()
         self._guests: dict[SandboxId, _Guest] = {}
@@ -104,13 +116,16 @@ class EgressDoor:
         network: Network,
         listeners: Sequence[OfferedListener],
         used: tuple[int, int] = (0, 0),
+        secrets: Sequence[SecretUse] = (),
     ) -> None:
         """Serve a sandbox on its listeners, which are the door's from now on; `used` are bytes up and down.
+
+        If it has secrets, or rules about requests, there is a `certificate` that it has to trust.
 
         Raises:
             Unavailable: the door is closed, or no process can be started.
         """
-        guest = _Guest(network, tuple(listeners), list(used))
+        guest = _Guest(network, tuple(listeners), list(used), tuple(secrets))
         with self._lock:
             if self._is_closed.is_set():
                 raise Unavailable("the egress proxy is closed; open the node anew")
@@ -126,17 +141,45 @@ class EgressDoor:
                 del self._guests[sandbox]
                 raise
 
-    def change(self, sandbox: SandboxId, network: Network) -> None:
+    def open_also(self, opened: Mapping[str, Sequence[str]]) -> None:
+        """Let more names resolve to networks that are kept closed otherwise, for all sandboxes."""
+        with self._lock:
+            known = self._configuration["opened"]
+            if all(known.get(name) == list(networks) for name, networks in opened.items()):
+                return
+            more = {name: list(networks) for name, networks in opened.items()}
+            self._configuration = {**self._configuration, "opened": {**known, **more}}
+            if self._proxy is not None:
+                self._proxy.send(self._configuration)
+
+    def certificate(self, sandbox: SandboxId) -> str:
+        """Return the certificate that a sandbox has to trust, as soon as there is one.
+
+        Raises:
+            Unavailable: there is none: its network needs none, or `cryptography` is not installed.
+        """
+        with self._lock:
+            guest = self._find(sandbox)
+        with guest.changed:
+            if guest.changed.wait_for(lambda: guest.certificate, _CERTIFICATE_SECONDS) is None:
+                raise Unavailable("the egress proxy has made no certificate; try again")
+        assert guest.certificate is not None
+        return guest.certificate
+
+    def change(
+        self, sandbox: SandboxId, network: Network, secrets: Sequence[SecretUse] | None = None
+    ) -> None:
         """Put other rules in force for a sandbox; when this returns, nothing that they forbid is under way.
+
+        With `secrets` it has these from now on, and no request goes on that carries another.
 
         Raises:
             Unavailable: the proxy did not say that it has done so; what it then is asked for is not known.
         """
         with self._lock:
-            guest = self._guests.get(sandbox)
-            if guest is None:
-                raise InvalidRequest(f"sandbox {sandbox} is not served; add it first")
+            guest = self._find(sandbox)
             guest.network = network
+            guest.secrets = guest.secrets if secrets is None else tuple(secrets)
             guest.version += 1
             version = guest.version
             proxy = self._proxy
@@ -147,6 +190,7 @@ class EgressDoor:
                     "op": "change",
                     "sandbox": sandbox,
                     "network": network.to_json(),
+                    "secrets": [use.to_json() for use in guest.secrets],
                     "version": version,
                 }
             )
@@ -157,6 +201,12 @@ class EgressDoor:
         if not done:
             proxy.kill()  # rather no way out than the old one
             raise Unavailable("the egress proxy did not follow the change of rules; it is replaced")
+
+    def _find(self, sandbox: SandboxId) -> _Guest:
+        guest = self._guests.get(sandbox)
+        if guest is None:
+            raise InvalidRequest(f"sandbox {sandbox} is not served; add it first")
+        return guest
 
     def remove(self, sandbox: SandboxId) -> None:
         """Stop serving a sandbox and close its listeners. Safe to call twice."""
@@ -256,6 +306,8 @@ class EgressDoor:
                 self._hand_on(attempts)
             case "changed":
                 self._note_change(SandboxId(event["sandbox"]), int(event["version"]))
+            case "certified":
+                self._note_certificate(SandboxId(event["sandbox"]), str(event["certificate"]))
             case "fault":
                 _log.error("egress.proxy_fault", extra={"text": str(event["text"])})
             case "ready" | "health":
@@ -266,8 +318,7 @@ class EgressDoor:
     def _hand_on(self, attempts: Sequence[AttemptInfo]) -> None:
         try:
             self._attempted(attempts)
-        except Exception:
-            # A fault of the node's, which must not leave the proxy without anybody who listens.
+        except Exception:  # noqa: BLE001 - the node's fault must not leave the proxy without a listener
             _log.exception("egress.attempts_lost")
 
     def _count(self, attempts: Sequence[AttemptInfo]) -> None:
@@ -277,6 +328,20 @@ class EgressDoor:
                 if guest is not None:
                     guest.used[0] += attempt.up_bytes
                     guest.used[1] += attempt.down_bytes
+
+    def _note_certificate(self, sandbox: SandboxId, certificate: str) -> None:
+        with self._lock:
+            guest = self._guests.get(sandbox)
+        if guest is None:
+            return
+        with guest.changed:
+            guest.certificate = certificate
+            guest.changed.notify_all()
+        try:
+            self._certified(sandbox, certificate)
+        except (AtollError, OSError):
+            # A fault of the node's, which must not leave the proxy without a listener.
+            _log.exception("egress.certificate_lost")
 
     def _note_change(self, sandbox: SandboxId, version: int) -> None:
         with self._lock:
@@ -310,6 +375,7 @@ class _ProxyProcess:
             "network": guest.network.to_json(),
             "listeners": [listener.as_json() for listener in guest.listeners],
             "used": guest.used,
+            "secrets": [use.to_json() for use in guest.secrets],
         }
         self.send(order, [listener.socket.fileno() for listener in guest.listeners])
 

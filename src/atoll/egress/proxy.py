@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from atoll.egress import control
 from atoll.egress.addresses import parse_opened
 from atoll.egress.dialling import Dialler, Walls
+from atoll.egress.injection import Secrets
 from atoll.egress.records import Reports
 from atoll.egress.resolver import Resolver
 from atoll.egress.sandboxes import Listener, ProxiedSandbox
@@ -19,6 +20,7 @@ from atoll.errors import InvalidRequest
 from atoll.model.hosts import Host, parse_host
 from atoll.model.ids import SandboxId
 from atoll.model.network import Network
+from atoll.model.secret import SecretUse
 
 # A connection has two sockets and, for bulk, two pipes.
 _DESCRIPTORS_EACH = 6
@@ -134,13 +136,22 @@ class Proxy:
         """Do it; sockets that are wanted are taken out of the list."""
         match order["op"]:
             case "configure":
-                walls = Walls(parse_opened(order["opened"]), tuple(order["servers"]))
+                opened = parse_opened(order["opened"])
+                walls = Walls(opened, tuple(order["servers"]), order["trusted"])
                 self._dialler = Dialler(self._resolver, walls)
+                for sandbox in self._sandboxes.values():
+                    sandbox.dialler = self._dialler
             case "add":
                 self._add(order, sockets)
             case "change":
-                network = Network.from_json(order["network"])
-                self._start(self._change(SandboxId(order["sandbox"]), network, order["version"]))
+                self._start(
+                    self._change(
+                        SandboxId(order["sandbox"]),
+                        Network.from_json(order["network"]),
+                        _parse_secrets(order["secrets"]),
+                        order["version"],
+                    )
+                )
             case "remove":
                 self._start(self._remove(SandboxId(order["sandbox"])))
             case "ping":
@@ -161,18 +172,27 @@ class Proxy:
             self._dialler,
             self._room,
             self._reports.emit,
+            self._certify,
             (up, down),
+            _parse_secrets(order["secrets"]),
         )
         self._sandboxes[sandbox_id] = sandbox
         self._room.sandboxes += 1
         for place in places:
             sandbox.listen(Listener(sockets.pop(0), place))
 
-    async def _change(self, sandbox_id: SandboxId, network: Network, version: int) -> None:
+    async def _change(
+        self, sandbox_id: SandboxId, network: Network, secrets: Secrets, version: int
+    ) -> None:
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is not None:
-            await sandbox.change(network)
+            await sandbox.change(network, secrets)
         self._reports.tell({"event": "changed", "sandbox": sandbox_id, "version": version})
+
+    def _certify(self, sandbox_id: SandboxId, certificate: str) -> None:
+        self._reports.tell(
+            {"event": "certified", "sandbox": sandbox_id, "certificate": certificate}
+        )
 
     async def _remove(self, sandbox_id: SandboxId) -> None:
         sandbox = self._sandboxes.pop(sandbox_id, None)
@@ -190,6 +210,10 @@ class Proxy:
         error = context.get("exception")
         lines = traceback.format_exception(error) if error is not None else [context["message"]]
         self._reports.tell({"event": "fault", "text": "".join(lines)[-_LONGEST_FAULT:]})
+
+
+def _parse_secrets(uses: Sequence[dict[str, Any]]) -> Secrets:
+    return Secrets(SecretUse.from_json(use) for use in uses)
 
 
 def _parse_place(listener: dict[str, Any]) -> tuple[Host, int] | None:

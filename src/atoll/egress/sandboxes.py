@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from atoll.egress.connections import Connection
 from atoll.egress.dialling import Dialler
+from atoll.egress.injection import Secrets
 from atoll.egress.meters import ByteMeter, Pace
 from atoll.egress.records import Record
+from atoll.egress.refusals import Refused
 from atoll.egress.sockets import readable
 from atoll.model.attempt import AttemptInfo
-from atoll.model.hosts import Host
+from atoll.model.hosts import Host, HostPattern
 from atoll.model.ids import SandboxId
 from atoll.model.network import Network
+
+if TYPE_CHECKING:
+    from atoll.egress.authority import Authority
 
 # So many beyond the limit are accepted at once to be told so; further ones wait outside.
 _CROWD = 8
@@ -70,18 +76,23 @@ class ProxiedSandbox:
         dialler: Dialler,
         room: Room,
         emit: Callable[[AttemptInfo], None],
+        certify: Callable[[SandboxId, str], None],
         used: tuple[int, int] = (0, 0),
+        secrets: Secrets | None = None,
     ) -> None:
+        """`certify` is told of each certificate that the sandbox has to trust from now on."""
         self._id = sandbox_id
         self.dialler = dialler
         self._room = room
         self._emit = emit
+        self._certify = certify
+        self._authority: Authority | None = None
         self.up = ByteMeter("send", used[0])
         self.down = ByteMeter("fetch", used[1])
         self._pace = Pace()
         self._listening: list[asyncio.Task[None]] = []
         self._serving: dict[asyncio.Task[None], Connection] = {}
-        self._apply(network)
+        self._apply(network, secrets or Secrets())
 
     @property
     def connections(self) -> int:
@@ -102,12 +113,25 @@ class ProxiedSandbox:
         listener.socket.setblocking(False)
         self._listening.append(asyncio.create_task(self._accept(listener)))
 
-    async def change(self, network: Network) -> None:
-        """Put other rules in force; what they forbid has ended when this returns."""
-        self._apply(network)
+    def tls_context(self, host: Host) -> ssl.SSLContext:
+        """Return what ends TLS for a host; raises `Refused` if that is not possible here."""
+        if self._authority is not None and self._authority.is_old:
+            self._set_up_authority()
+        if self._authority is None:
+            raise Refused(
+                403,
+                f"requests to {host} would have to be looked at, which needs the package"
+                " cryptography on its node: pip install 'atoll[egress]'",
+            )
+        return self._authority.context(host)
+
+    async def change(self, network: Network, secrets: Secrets) -> None:
+        """Put other rules and secrets in force; what they forbid has ended when this returns."""
+        self._apply(network, secrets)
         self._room.wake()
+        serving = self._serving.items()
         await _end_all(
-            [task for task, each in self._serving.items() if not each.may_go_on(network)],
+            [task for task, each in serving if not each.may_go_on(network, secrets)],
             "the rules of the network were changed",
         )
 
@@ -115,11 +139,29 @@ class ProxiedSandbox:
         """Stop listening and end all connections."""
         await _end_all([*self._listening, *self._serving], "the sandbox has ended")
 
-    def _apply(self, network: Network) -> None:
+    def _apply(self, network: Network, secrets: Secrets) -> None:
         self.network = network
+        self.secrets = secrets
+        known = () if self._authority is None else self._authority.patterns
+        if not set(self._seen_hosts()) <= set(known):
+            self._set_up_authority()
         self.up.limit = network.limits.upload_bytes
         self.down.limit = network.limits.download_bytes
         self._pace.set(network.limits.connections_per_second)
+
+    def _seen_hosts(self) -> Sequence[HostPattern]:
+        """Return the hosts that TLS may have to be ended for."""
+        bound = (host for use in self.secrets.uses for host, _ in use.binding.hosts)
+        patterns = [*self.network.inspected_hosts(), *map(HostPattern, bound)]
+        return list(dict.fromkeys(patterns))
+
+    def _set_up_authority(self) -> None:
+        try:
+            from atoll.egress.authority import Authority
+        except ModuleNotFoundError:
+            return  # those hosts stay closed
+        self._authority = Authority(self._seen_hosts())
+        self._certify(self._id, self._authority.certificate)
 
     async def _accept(self, listener: Listener) -> None:
         """Accept for ever, each time as many as there may be."""

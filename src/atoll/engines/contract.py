@@ -257,7 +257,8 @@ class Sandbox(Protocol):
         """Return a socket that listens on the sandbox's own loopback, for the host to accept on.
 
         Raises:
-            InvalidRequest: not a loopback address, or a port below 1024.
+            InvalidRequest: not a loopback address, or a port below 1024 although no plain TCP of the sandbox's
+                network needs one.
             Conflict: the port is taken.
             Unsupported: without `Feature.PORTS`.
         """

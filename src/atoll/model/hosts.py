@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from encodings import punycode
 from ipaddress import IPv4Address, IPv6Address
 
 from atoll.errors import InvalidRequest
@@ -133,7 +134,8 @@ def _check_punycode(name: str) -> None:
 def _is_punycode(text: str) -> bool:
     """Tell whether it stands for a label that has this spelling only."""
     try:
-        label = text.encode().decode("punycode")
+        # By its module: the proxy process cannot look a codec up any more once it has given up its rights.
+        label = punycode.punycode_decode(text, "strict")
     except UnicodeError:
         return False
     # A label that lower case or normal form changes would be another name for those who show it.
@@ -142,7 +144,7 @@ def _is_punycode(text: str) -> bool:
         and not label.isascii()
         and unicodedata.normalize("NFKC", label).lower() == label
         and unicodedata.category(label[0])[0] != "M"
-        and label.encode("punycode").decode() == text
+        and punycode.punycode_encode(label).decode() == text
     )
 
 

@@ -166,6 +166,22 @@ class Network:
             dot = name.find(".", dot + 1)
         return found
 
+    @property
+    def tcp_places(self) -> Sequence[tuple[Host, int]]:
+        """The names and ports of its rules for plain TCP, each once; a pattern or an address has no name to be found by."""
+        places = [
+            (rule.host.host, rule.port)
+            for rule in self.rules
+            if rule.scheme == "tcp" and rule.port and rule.host.host.name and not rule.host.below
+        ]
+        return list(dict.fromkeys(places))
+
+    def inspected_hosts(self) -> Sequence[HostPattern]:
+        """Return the hosts whose requests have to be seen within TLS, since rules are about them."""
+        return [
+            rule.host for rule in self.rules if rule.restricted and rule.scheme in (None, "https")
+        ]
+
     def with_presets(self, rules: Mapping[str, Sequence[Rule]]) -> Network:
         """Return it with its presets replaced by the rules that they stand for here."""
         added = [rule for preset in self.presets for rule in rules[preset]]

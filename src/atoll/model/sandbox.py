@@ -11,11 +11,19 @@ from typing import Any
 from atoll.errors import InvalidRequest
 from atoll.model.ids import SandboxId, WorkspaceId, new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Limits, LimitsInfo, ResolvedLimits
+from atoll.model.network import Network, NetworkMode
 from atoll.model.process import check_environment
+from atoll.model.secret import Secret, check_secrets
 from atoll.model.template import BASE_TEMPLATE
 
 LOCAL_OWNER = "local"
 MAX_LIFETIME_SECONDS = 365 * 86400.0
+# Where a sandbox finds what its network needs: `hosts`, certificates, settings of package managers.
+NETWORK_FILES = "/etc/atoll"
+# Below are ports that only privileged programs may listen on, unless a sandbox is made otherwise.
+UNPRIVILEGED_PORT = 1024
+# What its `hosts` holds at least.
+HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 
 _HOSTNAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
@@ -60,6 +68,11 @@ class SandboxSpec:
     workspace: KeptWorkspace | None = None  # one that outlives the sandbox; else it has its own
     # A kernel will be asked for: make it together with the sandbox, which is quicker.
     kernel: bool = False
+    network: Network = field(default_factory=Network)
+    # A host directory of the node's that is seen, read-only, as NETWORK_FILES inside: names and certificates.
+    network_files: str | None = None
+    # Variables whose values in `env` are placeholders → the names of the stored secrets that they stand for.
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parse_sandbox_id(self.id)
@@ -71,6 +84,8 @@ class SandboxSpec:
             )
         check_environment(self.env)
         _check_mounts(self.mounts)
+        if not isinstance(self.network, Network):
+            raise InvalidRequest(f"network is {type(self.network).__name__}; it has to be Network")
 
     def resolve_limits(self) -> ResolvedLimits:
         """Return all its limits as numbers; raise `InvalidRequest` for impossible ones."""
@@ -79,20 +94,38 @@ class SandboxSpec:
         resolved = self.limits.resolve(workspace_on_disk=True)
         return replace(resolved, workspace_bytes=self.workspace.size_bytes)
 
+    @property
+    def lowest_port(self) -> int:
+        """The lowest port that can be listened on in it: services of any number may have to be stood in for."""
+        ports = [port for _host, port in self.network.tcp_places]
+        return 1 if min(ports, default=UNPRIVILEGED_PORT) < UNPRIVILEGED_PORT else UNPRIVILEGED_PORT
+
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, for `from_json`."""
-        return asdict(self)
+        # Not asdict() of it all, which would copy every rule of the network.
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        return {
+            **plain,
+            "env": dict(self.env),
+            "secrets": dict(self.secrets),
+            "limits": asdict(self.limits),
+            "mounts": [asdict(mount) for mount in self.mounts],
+            "workspace": None if self.workspace is None else asdict(self.workspace),
+            "network": self.network.to_json(),
+        }
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> SandboxSpec:
         """Return the spec that `to_json` was called on."""
-        workspace = fields.get("workspace")
+        workspace, network = fields.get("workspace"), fields.get("network")
         return cls(
             **{
                 **fields,
                 "limits": Limits(**fields["limits"]),
                 "mounts": tuple(Mount(**mount) for mount in fields["mounts"]),
                 "workspace": None if workspace is None else KeptWorkspace(**workspace),
+                # Those of older nodes had none.
+                "network": Network() if network is None else Network.from_json(network),
             }
         )
 
@@ -126,8 +159,15 @@ class SandboxRequest:
     idle_seconds: float | None = None
     workspace: WorkspaceId | None = None  # one that outlives the sandbox
     remove_workspace: bool = False  # with the sandbox
+    # By the variables that hold placeholders inside; a text is the name of a stored one.
+    secrets: Mapping[str, Secret | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_secrets(self.secrets)
+        if self.secrets and self.spec.network.mode is NetworkMode.NONE:
+            raise InvalidRequest(
+                "secrets go to hosts that the sandbox may reach; name those with network=[…]"
+            )
         check_owner(self.owner)
         if self.name is not None:
             check_name(self.name)
@@ -179,6 +219,7 @@ class SandboxInfo:
     last_active_at: float | None = None
     workspace: WorkspaceId | None = None
     hostname: str = ""
+    network: Network = field(default_factory=Network)
 
 
 @dataclass(frozen=True, slots=True)

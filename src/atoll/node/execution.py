@@ -191,10 +191,14 @@ class ProcessExecution(Execution):
             "duration": self.log.age,
         }
 
-    async def _release(self, process: Process) -> None:
+    def close_relays(self) -> None:
+        """Let go of the pipes that a terminal goes through."""
         for ends in self.relays.values():
             for fd in ends:
                 os.close(fd)
+
+    async def _release(self, process: Process) -> None:
+        self.close_relays()
         if self.feed is not None:
             self.feed.close()
         try:

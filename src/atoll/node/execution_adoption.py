@@ -20,7 +20,7 @@ from atoll.model.process import Command, TerminalSize
 from atoll.node.cell_execution import CellExecution
 from atoll.node.execution import Execution, ProcessExecution
 from atoll.node.execution_log import ExecutionLog
-from atoll.node.executions import Executions, feed_stdin
+from atoll.node.executions import Executions, feed_stdin, relay_slot
 from atoll.node.hooks import Hooks
 from atoll.node.kernel_spool import SpooledRequest
 from atoll.node.kernels import Kernel
@@ -136,7 +136,7 @@ class ExecutionAdoption:
 
 
 def _find_relays(resident: Resident, record: ExecutionRecord) -> Relays:
-    ends = resident.hosted.kept(f"relay/{record.id}")
+    ends = resident.hosted.kept(relay_slot(record.id))
     return {"stdout": (ends[0], ends[1])} if len(ends) == 2 else {}
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -158,6 +158,8 @@ class Executions:
         except BaseException as error:
             if input_fd is not None:
                 os.close(input_fd)
+            execution.close_relays()
+            self._forget_kept(resident, execution, stdin=plan.given is not None)
             message = error.message if isinstance(error, AtollError) else type(error).__name__
             outcome = {"reason": "not_started", "message": message}
             self.end_soon(execution, outcome, ExecutionState.ENDED)
@@ -215,6 +217,8 @@ class Executions:
             await execution.finish(outcome, ExecutionState.LOST)
         finally:
             self._running.pop(execution.id, None)
+        if isinstance(execution, ProcessExecution):
+            self._forget_kept(resident, execution, stdin=execution.feed is not None)
 
     def end_soon(
         self, execution: Execution, outcome: Mapping[str, Any], state: ExecutionState
@@ -236,7 +240,8 @@ class Executions:
     def _keep_stdin(self, resident: Resident, execution: Execution) -> int:
         """Return the open file that a process gets to read; its position tells how much of it was sent."""
         fd = execution.log.open_given()
-        resident.hosted.keep(stdin_slot(execution.id), [fd])
+        with _closed_on_error([fd]):
+            resident.hosted.keep(stdin_slot(execution.id), [fd])
         return fd
 
     def _make_relays(self, resident: Resident, execution: Execution, command: Command) -> Relays:
@@ -244,8 +249,16 @@ class Executions:
         if command.terminal is None:
             return {}
         ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        resident.hosted.keep(f"relay/{execution.id}", ends)
+        with _closed_on_error(ends):
+            resident.hosted.keep(relay_slot(execution.id), ends)
         return {"stdout": ends}
+
+    def _forget_kept(self, resident: Resident, execution: ProcessExecution, *, stdin: bool) -> None:
+        """Let go of what a next node would have needed: all sandboxes share the room for that."""
+        if stdin:
+            resident.hosted.keep(stdin_slot(execution.id), ())
+        if execution.relays:
+            resident.hosted.keep(relay_slot(execution.id), ())
 
     # --- what another node left ------------------------------------------------------------------------------
 
@@ -321,6 +334,21 @@ class Executions:
         if record is None:
             raise _missing(execution_id, "execution")
         return self._books.open(LogPlace(record.book, record.section), execution_id)
+
+
+@contextmanager
+def _closed_on_error(fds: Sequence[int]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for fd in fds:
+            os.close(fd)
+        raise
+
+
+def relay_slot(execution_id: str) -> str:
+    """Return under which name the pipes of a terminal are kept for a next node."""
+    return f"relay/{execution_id}"
 
 
 def feed_stdin(execution: ProcessExecution, fd: int) -> StdinFeed:

@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from atoll.model.attempt import AttemptInfo
 from atoll.model.ids import ExecutionId, SandboxId
 from atoll.model.sandbox import SandboxInfo
 
@@ -58,13 +59,27 @@ class FileWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class EgressAttempted:
+    """A sandbox tried to reach something outside; `attempt.verdict` says what came of it."""
+
+    attempt: AttemptInfo
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxDestroyed:
     """A sandbox is no more; `sandbox.reason` says why."""
 
     sandbox: SandboxInfo
 
 
-Happening = SandboxCreated | ExecutionStarted | ExecutionEnded | FileWritten | SandboxDestroyed
+Happening = (
+    SandboxCreated
+    | ExecutionStarted
+    | ExecutionEnded
+    | FileWritten
+    | EgressAttempted
+    | SandboxDestroyed
+)
 # Plain or a coroutine function; a plain one runs in a thread, so that it may wait.
 Hook = Callable[[Happening], Any]
 

@@ -6,12 +6,14 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from atoll.errors import AtollError
+from atoll.node.attempt_log import AttemptLog
 from atoll.node.clock import Calendar
 from atoll.node.log_books import LogBooks
 from atoll.node.records import Records
@@ -39,6 +41,7 @@ class Housekeeping:
         rules: HousekeepingRules,
         records: Records,
         books: LogBooks,
+        attempts: AttemptLog,
         kernels: Path,
         is_hosted: Callable[[str], bool],
         calendar: Calendar,
@@ -48,6 +51,7 @@ class Housekeeping:
         self._calendar = calendar
         self._records = records
         self._books = books
+        self._attempts = attempts
         self._kernels = kernels
 
     async def run(self) -> None:
@@ -64,9 +68,13 @@ class Housekeeping:
         """Forget old history, and remove folders that belong to nothing."""
         before = self._calendar.today() - self._rules.history_seconds
         await self._records.prune(before=before, keep=self._rules.history_count)
-        named = await self._records.books()
+        prune = partial(self._attempts.prune, before=before, keep=self._rules.history_count)
+        await anyio.to_thread.run_sync(prune)
+        # Also those that were held before: one may be written into while it is asked which are named, and let go then.
+        held = self._books.held()
+        known = held | await self._records.books()
         await self._remove_orphans(
-            self._books.folder, lambda name: name in named or self._books.holds(name)
+            self._books.folder, lambda name: name in known or name in self._books.held()
         )
         await self._remove_orphans(self._kernels, self._has_kernel)
 

@@ -32,6 +32,7 @@ from atoll.node.records import (
     Record,
     RecordPage,
     SandboxRecord,
+    SecretRecord,
 )
 from atoll.node.store import Change, Key, Store, sqlite_url
 from atoll.node.tables import EXECUTIONS, SANDBOXES, Kind, from_fields, to_fields
@@ -54,6 +55,7 @@ _KINDS: Mapping[str, type[Record]] = {
     "sandbox": SandboxRecord,
     "execution": ExecutionRecord,
     "key": IdempotencyRecord,
+    "secret": SecretRecord,
 }
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
@@ -137,9 +139,14 @@ class KeptRecords:
         self._take(Change(type(record), _key_of(record), record))
 
     def forget_key(self, owner: str, key: str) -> None:
-        entry = {"kind": _WORDS[IdempotencyRecord], "forget": (owner, key)}
-        self._journal.append(entry)
-        self._take(Change(IdempotencyRecord, (owner, key), None))
+        self._forget(IdempotencyRecord, (owner, key))
+
+    def forget_secret(self, owner: str, name: str) -> None:
+        self._forget(SecretRecord, (owner, name), sync=True)
+
+    def _forget(self, kind: type[Record], key: Key, *, sync: bool = False) -> None:
+        self._journal.append({"kind": _WORDS[kind], "forget": key}, sync=sync)
+        self._take(Change(kind, key, None))
 
     def _take(self, change: Change) -> None:
         """Hold a change until the database has it."""
@@ -163,6 +170,14 @@ class KeptRecords:
 
     async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
         return await self._find(IdempotencyRecord, (owner, key))
+
+    async def find_secret(self, owner: str, name: str) -> SecretRecord | None:
+        return await self._find(SecretRecord, (owner, name))
+
+    async def list_secrets(self, owner: str | None = None) -> Sequence[SecretRecord]:
+        with _soon(self._patience()):
+            await self._settle()
+            return await self._store.list_secrets(owner)
 
     async def list_sandboxes(
         self,
@@ -306,6 +321,8 @@ def _equal(asked: Mapping[Column[Any], str | None]) -> list[ColumnElement[bool]]
 def _key_of(record: Record) -> Key:
     if isinstance(record, IdempotencyRecord):
         return record.owner, record.key
+    if isinstance(record, SecretRecord):
+        return record.owner, record.name
     return (record.id,)
 
 

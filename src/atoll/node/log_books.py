@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,9 +61,9 @@ class LogBooks:
             self._let_go(files)
             raise
 
-    def holds(self, book: str) -> bool:
-        """Whether this node writes into a book, or may do so again."""
-        return book in self._held
+    def held(self) -> AbstractSet[str]:
+        """Return the names of the books that this node writes into, or may write into again."""
+        return frozenset(self._held)
 
     def open(self, place: LogPlace, execution: str) -> ExecutionLog:
         """Return a log to be read; raises `NotFound` if there is none."""

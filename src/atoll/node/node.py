@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +22,9 @@ from anyio.abc import TaskGroup
 
 from atoll.engines.contract import Engine, Feature
 from atoll.errors import AtollError, Conflict, NotFound, Unavailable, Unsupported
+from atoll.model.attempt import AttemptInfo
 from atoll.model.ids import SandboxId
+from atoll.model.network import Network, NetworkMode
 from atoll.model.sandbox import (
     SandboxInfo,
     SandboxRequest,
@@ -31,8 +33,18 @@ from atoll.model.sandbox import (
     check_labels,
     check_name,
 )
+from atoll.model.secret import SecretUse, new_placeholder
+from atoll.node.attempt_log import NotedAttempt
 from atoll.node.clock import read_boot_id
-from atoll.node.hooks import FileWritten, Hook, Hooks, SandboxCreated, SandboxDestroyed
+from atoll.node.egress import Egress
+from atoll.node.hooks import (
+    EgressAttempted,
+    FileWritten,
+    Hook,
+    Hooks,
+    SandboxCreated,
+    SandboxDestroyed,
+)
 from atoll.node.hosted import HostedSandbox
 from atoll.node.hosting import Hosting
 from atoll.node.kernel_spool import SpooledRequest
@@ -42,6 +54,7 @@ from atoll.node.pool import Pool
 from atoll.node.quotas import QuotaRules, Quotas, measure_free_bytes
 from atoll.node.records import Records, SandboxRecord
 from atoll.node.residents import Resident, describe, new_record
+from atoll.node.secrets import SecretStore
 from atoll.node.spool_folders import SpoolFolders
 from atoll.node.workspaces import WorkspaceHold, Workspaces
 
@@ -102,6 +115,8 @@ class Node:
         hook_failed: Callable[[], object] = lambda: None,
         spools: Path | None = None,
         workspaces: Workspaces | None = None,
+        egress: Egress | None = None,
+        secrets: SecretStore | None = None,
     ) -> None:
         """Hold the sandboxes of an engine, which stays the caller's.
 
@@ -125,6 +140,12 @@ class Node:
         self._closed = False
         self.pool = Pool(self._hosting, home.wake, self._quotas.has_room)
         self._workspaces = workspaces
+        self._egress = egress
+        self._secrets = secrets
+        self._secret_changes = 0
+        self._attempts_came = anyio.Event()
+        if egress is not None:
+            egress.on_attempts = self._tell_attempts
 
     # --- creating --------------------------------------------------------------------------------------------
 
@@ -142,13 +163,25 @@ class Node:
             hold = await anyio.to_thread.run_sync(self.workspaces.take, request)
             request = _with_workspace(request, hold)
         record = self._intend(request, hold)
+        changes = self._secret_changes
         try:
+            secrets: Sequence[SecretUse] = ()
+            if _has_network(record):
+                secrets = await self._find_secrets(request)
+                request = await anyio.to_thread.run_sync(self._with_network, request, secrets)
+                record = replace(record, spec=request.spec.to_json())
             hosted = self.pool.take(request.spec) or await self._hosting.open(request.spec)
+            await self._let_out(request.spec, hosted, secrets)
             await hosted.seed(request.manifest)
         except BaseException as error:
             self._give_up(record, error, hold)
             raise
-        return self._settle(record, hosted, hold)
+        resident = self._settle(record, hosted, hold)
+        if request.secrets and changes != self._secret_changes:
+            # One of them may have been revoked while this sandbox could not be found.
+            with _reported("secrets.not_renewed", sandbox=resident.id):
+                await self._renew_secrets(resident)
+        return resident
 
     def create_here(self, request: SandboxRequest) -> Resident:
         """Make a sandbox as `create` does, in this thread where the engine can."""
@@ -162,9 +195,20 @@ class Node:
             request = _with_workspace(request, hold)
         record = self._intend(request, hold)
         try:
+            networked = _has_network(record)
+            secrets: Sequence[SecretUse] = ()
+            if networked:
+                if request.secrets:
+                    found = self._home.call(self._find_secrets, request)
+                    assert isinstance(found, Sequence)
+                    secrets = found
+                request = self._with_network(request, secrets)
+                record = replace(record, spec=request.spec.to_json())
             hosted = self.pool.take(request.spec) or self._hosting.open_here(
                 request.spec, self._home.call
             )
+            if networked:
+                self._home.call(self._let_out, request.spec, hosted, secrets)
             if request.manifest:
                 self._home.call(hosted.seed, request.manifest)
         except BaseException as error:
@@ -180,6 +224,80 @@ class Node:
                 f"engine {self._engine.name!r} keeps no workspaces; leave the workspace out, or use another engine"
             )
         return self._workspaces
+
+    @property
+    def egress(self) -> Egress:
+        """The way out; raises `Unsupported` if this node has none."""
+        if self._egress is None:
+            raise Unsupported("this node has no way out for sandboxes; leave the network out")
+        return self._egress
+
+    @property
+    def secrets(self) -> SecretStore:
+        """The stored secrets of its owners; raises `Unsupported` if this node stores none."""
+        if self._secrets is None:
+            raise Unsupported(
+                "this node stores no secrets; give a sandbox Secret(value, hosts=[…])"
+            )
+        return self._secrets
+
+    async def _find_secrets(self, request: SandboxRequest) -> Sequence[SecretUse]:
+        """Return the secrets of a new sandbox, each with a placeholder of its own."""
+        return [
+            await self.secrets.use(request.owner, secret, variable, new_placeholder())
+            if isinstance(secret, str)
+            else SecretUse(variable, new_placeholder(), secret.binding(), secret.value)
+            for variable, secret in request.secrets.items()
+        ]
+
+    async def _find_secrets_again(self, record: SandboxRecord) -> Sequence[SecretUse]:
+        """Return the secrets of a sandbox that still are stored, with the placeholders that it has."""
+        spec, found = SandboxSpec.from_json(record.spec), []
+        for variable, name in spec.secrets.items():
+            try:
+                found.append(
+                    await self.secrets.use(record.owner, name, variable, spec.env[variable])
+                )
+            except NotFound:
+                pass  # what stands for it is worth nothing any more
+        return found
+
+    async def refresh_secret(self, owner: str, name: str) -> None:
+        """Have a change or the end of a stored secret hold for all sandboxes that have it, when this returns.
+
+        Raises:
+            Unavailable: it may take a moment; nothing gets out of such a sandbox until then.
+        """
+        self._secret_changes += 1
+        for resident in self.living():
+            spec = resident.record.spec
+            if resident.owner == owner and name in spec.get("secrets", {}).values():
+                await self._renew_secrets(resident)
+
+    async def _renew_secrets(self, resident: Resident) -> None:
+        secrets = await self._find_secrets_again(resident.record)
+        network = resident.info.network
+        await anyio.to_thread.run_sync(self.egress.change, resident.id, network, secrets)
+
+    def _with_network(
+        self, request: SandboxRequest, secrets: Sequence[SecretUse]
+    ) -> SandboxRequest:
+        spec = self.egress.prepare(request.spec, self._features, secrets)
+        stored = {name: value for name, value in request.secrets.items() if isinstance(value, str)}
+        return replace(request, spec=replace(spec, secrets=stored))
+
+    async def _let_out(
+        self, spec: SandboxSpec, hosted: HostedSandbox, secrets: Sequence[SecretUse]
+    ) -> None:
+        """Let a new sandbox out as far as it may; if that fails, it is destroyed."""
+        if spec.network.mode is NetworkMode.NONE:
+            return
+        try:
+            await self.egress.attach(spec.id, spec.network, hosted.listen, hosted.keep, secrets)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await hosted.destroy()
+            raise
 
     def _intend(self, request: SandboxRequest, hold: WorkspaceHold | None) -> SandboxRecord:
         """Take all that a new sandbox needs here, and write down that it is being made."""
@@ -327,6 +445,52 @@ class Node:
         check_labels(labels)
         self._change(resident, labels=dict(labels))
 
+    async def set_network(self, resident: Resident, network: Network) -> None:
+        """Let a sandbox reach something else from now on; what that forbids is cut off when this returns.
+
+        Raises:
+            Conflict: it was made without a network.
+            Forbidden, InvalidRequest: as `Egress.check_change`.
+            Unavailable: it may take a moment until it is in force; nothing gets out until then.
+        """
+        old = resident.info.network
+        checked = self.egress.check_change(resident.id, old, network)
+        # First what the next node goes by: it must never go back to rules that were taken away.
+        self._change(resident, spec={**resident.record.spec, "network": checked.to_json()})
+        await anyio.to_thread.run_sync(self.egress.change, resident.id, checked)
+
+    async def read_attempts(
+        self, sandbox_id: SandboxId, start: int = 0, limit: int = 1000
+    ) -> Sequence[NotedAttempt]:
+        """Return what a sandbox, living or not, tried to reach: those kept, from number `start` on."""
+        if self._egress is None:
+            return ()
+        return await anyio.to_thread.run_sync(self._egress.attempts.read, sandbox_id, start, limit)
+
+    async def follow_attempts(
+        self, sandbox_id: SandboxId, start: int = 0
+    ) -> AsyncGenerator[NotedAttempt, None]:
+        """Yield what a sandbox tries to reach, from number `start` on, until it is no more."""
+        while True:
+            is_over = sandbox_id not in self._residents
+            came = self._attempts_came
+            for noted in await self.read_attempts(sandbox_id, start):
+                yield noted
+                start = noted.number + 1
+            if is_over:
+                return
+            with anyio.move_on_after(_LOOK_SECONDS):
+                await came.wait()
+
+    def _tell_attempts(self, attempts: Sequence[AttemptInfo]) -> None:
+        for attempt in attempts:
+            self._hooks.tell(EgressAttempted(attempt))
+        self._home.wake(self._announce_attempts)
+
+    def _announce_attempts(self) -> None:
+        self._attempts_came.set()
+        self._attempts_came = anyio.Event()
+
     async def pause(self, resident: Resident) -> None:
         """Stop every process of a sandbox in place."""
         await resident.hosted.pause()
@@ -399,6 +563,8 @@ class Node:
         try:
             self._records.remember(ended)
         finally:
+            if self._egress is not None and _has_network(record):
+                self._egress.detach(record.id)
             self._unregister(record)
             self._quotas.give_back(record.owner)
         return ended
@@ -424,7 +590,10 @@ class Node:
         for sandbox_id in left:
             with _reported("sandbox.not_discarded", sandbox=sandbox_id):
                 await self._engine.discard(sandbox_id)
-        self._hosting.forget_others({each.resident.hosted.engine_id for each in adopted})
+        ids = {each.resident.hosted.engine_id for each in adopted}
+        self._hosting.forget_others(ids)
+        if self._egress is not None:
+            self._egress.forget_others(ids)
         if self._workspaces is not None:
             await anyio.to_thread.run_sync(self._workspaces.clean)
         return adopted
@@ -438,6 +607,8 @@ class Node:
         """Let go of all sandboxes without ending any, for the next node; make no more."""
         with self._guard:
             self._closed = True
+        if self._egress is not None:
+            await anyio.to_thread.run_sync(self._egress.leave)
         await self._engine.leave()
         for resident in self.living():
             if resident.hold is not None:
@@ -451,6 +622,7 @@ class Node:
             return None
         taken.hosted.rename(record.id)
         try:
+            await self._let_out_again(record, taken.hosted)
             hold = self._take_workspace_over(record, taken.hosted)
         except AtollError as error:
             await taken.hosted.destroy()
@@ -473,8 +645,16 @@ class Node:
             raise Unavailable(f"the lock on its workspace {record.workspace!r} was not kept")
         return self.workspaces.take_over(record.workspace, locks[0])
 
+    async def _let_out_again(self, record: SandboxRecord, hosted: HostedSandbox) -> None:
+        if _has_network(record):
+            network = SandboxSpec.from_json(record.spec).network
+            secrets = await self._find_secrets_again(record)
+            await self.egress.resume(record.id, network, hosted.kept, secrets)
+
     def _write_loss(self, record: SandboxRecord, reason: str) -> None:
         _log.warning("sandbox.lost", extra={"sandbox": record.id, "reason": reason})
+        if self._egress is not None and _has_network(record):
+            self._egress.detach(record.id)
         ended_at = _time_of_end(record)
         lost = replace(record, state=SandboxState.LOST, reason=reason, ended_at=ended_at)
         self._records.remember(lost)
@@ -496,6 +676,8 @@ class Node:
             for resident in self.living():
                 with _reported("sandbox.not_destroyed", sandbox=resident.id):
                     await self.end(resident, "shutdown")
+            if self._egress is not None:
+                await anyio.to_thread.run_sync(self._egress.close)
 
     async def _watch(self) -> None:
         while True:
@@ -514,8 +696,18 @@ class Node:
             if resident.ending is None and info.state is SandboxState.LOST:
                 reason = info.reason or "its processes ended without being asked to"
                 _log.warning("sandbox.lost", extra={"sandbox": resident.id, "reason": reason})
-                self._home.wake(self._home.tasks.start_soon, resident.bury)
+                self._home.wake(self._home.tasks.start_soon, self._bury_lost, resident)
                 self._ended(resident, SandboxState.LOST, reason)
+
+    async def _bury_lost(self, resident: Resident) -> None:
+        """Remove what is left of a sandbox, however often that takes; until then nobody else has its workspace."""
+        is_buried = False
+        while not is_buried:
+            with _reported("sandbox.not_buried", sandbox=resident.id):
+                await resident.bury()
+                is_buried = True
+            if not is_buried:
+                await anyio.sleep(_LOOK_SECONDS)
 
     def _mortals(self) -> Sequence[Mortal]:
         return [each for each in self.living() if each.ending is None]
@@ -533,6 +725,11 @@ def _time_of_end(record: SandboxRecord) -> float:
 
 def _with_workspace(request: SandboxRequest, hold: WorkspaceHold) -> SandboxRequest:
     return replace(request, spec=replace(request.spec, workspace=hold.kept))
+
+
+def _has_network(record: SandboxRecord) -> bool:
+    network = record.spec.get("network")
+    return network is not None and network["mode"] != NetworkMode.NONE
 
 
 @contextmanager

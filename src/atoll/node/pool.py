@@ -150,4 +150,5 @@ def configuration(spec: SandboxSpec) -> Hashable:
         tuple(spec.mounts),
         spec.workspace,
         spec.kernel,
+        spec.network,
     )

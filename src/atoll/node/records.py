@@ -1,4 +1,4 @@
-"""What a node remembers of sandboxes, executions and idempotency keys; here in memory, for embedded use.
+"""What a node remembers of sandboxes, executions, idempotency keys and secrets; here in memory, for embedded use.
 
 Standard library only, besides the model: records that outlive the process are in `kept_records`.
 """
@@ -76,7 +76,21 @@ class IdempotencyRecord:
     answer: str | None = None
 
 
-Record: TypeAlias = SandboxRecord | ExecutionRecord | IdempotencyRecord
+@dataclass(frozen=True, slots=True)
+class SecretRecord:
+    """A secret as it is kept: sealed, with the id of the key that opens it."""
+
+    owner: str
+    name: str
+    binding: Mapping[str, Any]
+    key: str
+    sealed: str
+    created_at: float
+    changed_at: float
+    last_used_at: float | None = None
+
+
+Record: TypeAlias = SandboxRecord | ExecutionRecord | IdempotencyRecord | SecretRecord
 Found = TypeVar("Found", SandboxRecord, ExecutionRecord)
 
 
@@ -174,6 +188,18 @@ class Records(Protocol):
         """Return what a key stands for; None if it is free. Raises `Unavailable`."""
         ...
 
+    def forget_secret(self, owner: str, name: str) -> None:
+        """Remove a secret, also from a machine that ends now; one that is not there is fine. Raises `Unavailable`."""
+        ...
+
+    async def find_secret(self, owner: str, name: str) -> SecretRecord | None:
+        """Return a secret; None if there is none. Raises `Unavailable`."""
+        ...
+
+    async def list_secrets(self, owner: str | None = None) -> Sequence[SecretRecord]:
+        """Return the secrets of an owner, or of all, by their names. Raises `Unavailable`."""
+        ...
+
     async def prune(self, *, before: float, keep: int) -> None:
         """Forget this node's sandboxes that ended before an instant or are not among the last `keep` to end.
 
@@ -242,6 +268,7 @@ class MemoryRecords:
         self._ended: dict[ExecutionId, None] = {}  # in the order of their ends
         self._by_sandbox: dict[SandboxId, set[ExecutionId]] = {}
         self._keys: dict[tuple[str, str], IdempotencyRecord] = {}
+        self._secrets: dict[tuple[str, str], SecretRecord] = {}
 
     async def open(self) -> None:
         """Nothing has to be made ready."""
@@ -262,6 +289,8 @@ class MemoryRecords:
                     self._remember_execution(record)
                 case IdempotencyRecord():
                     self._keys[record.owner, record.key] = record
+                case SecretRecord():
+                    self._secrets[record.owner, record.name] = record
 
     def forget_key(self, owner: str, key: str) -> None:
         self._keys.pop((owner, key), None)
@@ -319,6 +348,18 @@ class MemoryRecords:
 
     async def find_key(self, owner: str, key: str) -> IdempotencyRecord | None:
         return self._keys.get((owner, key))
+
+    def forget_secret(self, owner: str, name: str) -> None:
+        with self._guard:
+            self._secrets.pop((owner, name), None)
+
+    async def find_secret(self, owner: str, name: str) -> SecretRecord | None:
+        return self._secrets.get((owner, name))
+
+    async def list_secrets(self, owner: str | None = None) -> Sequence[SecretRecord]:
+        with self._guard:
+            known = sorted(self._secrets.items())
+        return [record for (whose, _), record in known if owner in (None, whose)]
 
     async def prune(self, *, before: float, keep: int) -> None:
         with self._guard:

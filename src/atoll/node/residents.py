@@ -136,4 +136,5 @@ def describe(record: SandboxRecord) -> SandboxInfo:
         last_active_at=record.last_active_at,
         workspace=record.workspace,
         hostname=spec.hostname,
+        network=spec.network,
     )

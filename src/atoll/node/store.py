@@ -59,6 +59,7 @@ from atoll.node.records import (
     Record,
     RecordPage,
     SandboxRecord,
+    SecretRecord,
     check_limit,
     has_labels,
     make_page,
@@ -70,6 +71,7 @@ from atoll.node.tables import (
     IDEMPOTENCY_KEYS,
     NODES,
     SANDBOXES,
+    SECRETS,
     TABLES,
     Kind,
     from_fields,
@@ -248,6 +250,16 @@ class Store:
             gone = await _choose_gone(connection, node, before, keep)
             await _drop_executions(connection, gone)
             await _delete(connection, SANDBOXES, gone)
+
+    @_uncancelled
+    async def list_secrets(self, owner: str | None) -> Sequence[SecretRecord]:
+        """Return the secrets of an owner, or of all."""
+        statement = select(SECRETS).order_by(SECRETS.c.owner, SECRETS.c.name)
+        if owner is not None:
+            statement = statement.where(SECRETS.c.owner == owner)
+        async with self._connection() as connection:
+            rows = await connection.execute(statement)
+            return [from_fields(SecretRecord, row._asdict()) for row in rows]
 
     @_uncancelled
     async def books(self) -> AbstractSet[str]:

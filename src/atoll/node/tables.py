@@ -27,6 +27,7 @@ from atoll.node.records import (
     IdempotencyRecord,
     Record,
     SandboxRecord,
+    SecretRecord,
 )
 
 Kind = TypeVar("Kind", bound=Record)
@@ -138,10 +139,24 @@ IDEMPOTENCY_KEYS = Table(
     Index("idempotency_keys_oldest", "created_at"),
 )
 
+SECRETS = Table(
+    "secrets",
+    METADATA,
+    Column("owner", PlainText, primary_key=True),
+    Column("name", PlainText, primary_key=True),
+    Column("binding", Json, nullable=False),
+    Column("key", PlainText, nullable=False),
+    Column("sealed", PlainText, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    Column("last_used_at", Double),
+)
+
 TABLES: Mapping[type[Any], Table] = {
     SandboxRecord: SANDBOXES,
     ExecutionRecord: EXECUTIONS,
     IdempotencyRecord: IDEMPOTENCY_KEYS,
+    SecretRecord: SECRETS,
 }
 _NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in TABLES}
 

@@ -25,6 +25,8 @@ INNER_PATH = "/opt/template"
 
 # What a Python kernel needs.
 _KERNEL_DISTRIBUTIONS = ("ipython", "matplotlib-inline")
+# What people expect to find, if it is there.
+_WELCOME_DISTRIBUTIONS = ("pip",)
 # Bumped when trees have to be made in another way.
 _FORMAT = 1
 
@@ -46,7 +48,8 @@ class Templates:
 
     def python(self) -> TemplateTree:
         """Return the tree for Python kernels; made on first use, which takes some seconds."""
-        found = _closure((*_KERNEL_DISTRIBUTIONS, *self._packages))
+        usual = (*_KERNEL_DISTRIBUTIONS, *filter(_is_installed, _WELCOME_DISTRIBUTIONS))
+        found = _closure((*usual, *self._packages))
         digest = _digest(found)
         names = tuple(f"{each.name}=={each.version}" for each in found)
         tree = TemplateTree(PYTHON_TEMPLATE, digest, self._folder / digest, names)

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,9 @@ _NEW, _GONE = ".new-", ".gone-"
 # What holds a workspace of a sandbox that has just ended goes a moment later.
 _PATIENCE_SECONDS, _MOMENT = 0.5, 0.01
 _MOST_FACTS_BYTES = 65536
+# How deep is looked to tell what a workspace takes; no further, whatever somebody has dug.
+_MOST_DEPTH = 256
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _log = logging.getLogger(__name__)
 
@@ -178,7 +182,9 @@ class Workspaces:
         with self._alone() as top:
             gone = [_move_away(top, hold.id)] if hold.before is None else []
             if hold.before is not None:
-                self._write(hold.before, durable=True)
+                # What it was given, it has: an image that was enlarged already stays so, and counts.
+                size = max(hold.before.size_bytes, _largest_file(self._place(hold.id)))
+                self._write(replace(hold.before, size_bytes=size), durable=True)
         self._clear(gone)
 
     # --- facts -----------------------------------------------------------------------------------------------
@@ -292,14 +298,17 @@ class Workspaces:
             _sync_folder(place)
 
     def _kept(self, facts: _Facts) -> KeptWorkspace:
-        return KeptWorkspace(str(self._directory / facts.id / _CONTENTS), facts.size_bytes)
+        return KeptWorkspace(str(self._place(facts.id)), facts.size_bytes)
+
+    def _place(self, workspace_id: WorkspaceId) -> Path:
+        return self._directory / workspace_id / _CONTENTS
 
     def _describe(self, facts: _Facts, holder: SandboxId | None) -> WorkspaceInfo:
         return WorkspaceInfo(
             id=facts.id,
             owner=facts.owner,
             size_bytes=facts.size_bytes,
-            used_bytes=_measure(self._directory / facts.id / _CONTENTS),
+            used_bytes=_measure(self._place(facts.id)),
             created_at=facts.created_at,
             last_used_at=facts.last_used_at,
             sandbox=holder,
@@ -457,13 +466,45 @@ def _sync_folder(path: Path) -> None:
         os.close(fd)
 
 
+def _largest_file(path: Path) -> int:
+    """Return the size of the largest file in a folder, holes included."""
+    with os.scandir(path) as entries:
+        return max((each.stat().st_size for each in entries if _is_file(each)), default=0)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False)
+
+
 def _measure(path: Path) -> int:
     """Return what a tree takes on disk, as far as it can be looked into; nothing is followed."""
+    with suppress(OSError):
+        folder = os.open(path, _FOLDER)
+        try:
+            return _tree_bytes(folder, set(), 0)
+        finally:
+            os.close(folder)
+    return 0
+
+
+def _tree_bytes(folder: int, seen: set[int], depth: int) -> int:
+    """Return what is below a folder, each file once; each level costs a descriptor, so there is a deepest one."""
     total = 0
-    with suppress(OSError, RecursionError):
-        for _path, _folders, names, folder in os.fwalk(path, follow_symlinks=False):
-            for name in names:
-                with suppress(FileNotFoundError):
-                    facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                    total += facts.st_blocks * 512
+    for name in os.listdir(folder):
+        with suppress(OSError):  # removed meanwhile, or shut by its owner
+            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if facts.st_ino in seen:
+                continue
+            seen.add(facts.st_ino)
+            total += facts.st_blocks * 512
+            if stat.S_ISDIR(facts.st_mode) and depth < _MOST_DEPTH:
+                total += _below(folder, name, seen, depth + 1)
     return total
+
+
+def _below(folder: int, name: str, seen: set[int], depth: int) -> int:
+    inner = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        return _tree_bytes(inner, seen, depth)
+    finally:
+        os.close(inner)

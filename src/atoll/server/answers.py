@@ -9,11 +9,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, PlainSerializer, WithJsonSchema
 
+from atoll.model.attempt import AttemptVerdict
 from atoll.model.execution import ExecutionInfo
 from atoll.model.file import FileInfo, FileKind
 from atoll.model.kernel import KernelInfo
 from atoll.model.sandbox import SandboxInfo, SandboxState, WorkspaceInfo
+from atoll.model.secret import Place, SecretInfo
 from atoll.model.tree import TreeReport
+from atoll.node.attempt_log import NotedAttempt
 from atoll.server.labels import INTERACTIVE, LABEL, shown_labels
 from atoll.server.texts import plain
 
@@ -55,6 +58,7 @@ class SandboxAnswer(BaseModel):
     limits: Mapping[str, int | float]
     enforced_by: Mapping[str, str]
     workspace: str | None
+    network: Mapping[str, Any]
     created_at: Time
     last_active_at: Time | None
     deleted_at: Time | None
@@ -79,6 +83,7 @@ class SandboxAnswer(BaseModel):
             limits=asdict(info.limits.limits),
             enforced_by=info.limits.enforced_by,
             workspace=info.workspace,
+            network=info.network.to_json(),
             created_at=info.created_at,
             last_active_at=info.last_active_at,
             deleted_at=info.ended_at,
@@ -102,6 +107,48 @@ class WorkspaceAnswer(BaseModel):
     def of(cls, info: WorkspaceInfo) -> WorkspaceAnswer:
         """Return facts about a workspace as they cross the wire."""
         return cls(**asdict(info))
+
+
+class SecretAnswer(BaseModel):
+    """A stored secret, without what it is worth."""
+
+    name: str
+    owner: str
+    hosts: Sequence[str]
+    place: Place
+    field: str
+    template: str
+    created_at: Time
+    changed_at: Time
+    last_used_at: Time | None
+
+    @classmethod
+    def of(cls, info: SecretInfo) -> SecretAnswer:
+        """Return facts about a secret as they cross the wire."""
+        return cls(**asdict(info))
+
+
+class AttemptAnswer(BaseModel):
+    """Something that a sandbox tried to reach, and what came of it."""
+
+    number: int
+    time: Time
+    scheme: str
+    host: str
+    port: int
+    method: str
+    path: str
+    address: str
+    verdict: AttemptVerdict
+    reason: str
+    up_bytes: int
+    down_bytes: int
+    seconds: float
+
+    @classmethod
+    def of(cls, noted: NotedAttempt) -> AttemptAnswer:
+        """Return an attempt as it crosses the wire."""
+        return cls(**noted.to_json())
 
 
 def _delete_reason(info: SandboxInfo) -> str | None:

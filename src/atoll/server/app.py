@@ -13,14 +13,27 @@ from atoll.server.routes import (
     files,
     history,
     kernels,
+    network,
     operation,
     sandboxes,
+    secrets,
     terminals,
     workspaces,
 )
 from atoll.server.traffic import Gate
 
-_ROUTERS = (sandboxes, executions, kernels, files, terminals, workspaces, history, operation)
+_ROUTERS = (
+    sandboxes,
+    executions,
+    kernels,
+    files,
+    terminals,
+    workspaces,
+    network,
+    secrets,
+    history,
+    operation,
+)
 
 
 def create_app(parts: Parts) -> FastAPI:

@@ -8,14 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
 
 from atoll.errors import InvalidRequest
 from atoll.model.durations import parse_duration
 from atoll.model.ids import WorkspaceId, new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Enforcement, Limits
+from atoll.model.network import Network, NetworkLimits
 from atoll.model.process import Command, TerminalSize
 from atoll.model.sandbox import Manifest, SandboxRequest, SandboxSpec
+from atoll.model.secret import Secret
 from atoll.model.sizes import parse_size
 from atoll.model.template import PYTHON_TEMPLATE
 from atoll.server.labels import INTERACTIVE, LABEL, ONE_SHOT, PLANNED, check_not_own
@@ -93,6 +103,56 @@ class FileContent(Body):
     data: Annotated[bytes, BeforeValidator(_decode)] = Field(alias="base64")
 
 
+class NetworkLimitsBody(Body):
+    """The most that a sandbox may send and fetch."""
+
+    connections: int | None = None
+    connections_per_second: int | None = None
+    upload_bytes: Bytes | None = None
+    download_bytes: Bytes | None = None
+
+
+class NetworkBody(Body):
+    """What a sandbox may reach, with name servers and limits of its own."""
+
+    rules: Text | list[Text]
+    dns: list[Text] = []
+    limits: NetworkLimitsBody = NetworkLimitsBody()
+
+
+class NetworkChange(Body):
+    """What a sandbox may reach from now on: `none`, `open`, rules, or all of it written out."""
+
+    network: Text | list[Text] | NetworkBody
+
+    def to_network(self) -> Network:
+        """Return it as the node takes it."""
+        return _network(self.network)
+
+
+def _network(asked: str | list[str] | NetworkBody) -> Network:
+    if not isinstance(asked, NetworkBody):
+        return Network.parse(asked)
+    limits = NetworkLimits(**asked.limits.model_dump(exclude_none=True))
+    return Network.parse(asked.rules, dns=asked.dns, limits=limits)
+
+
+class SecretBody(Body):
+    """A secret to be stored: its value, who receives it, and in which one place."""
+
+    value: SecretStr
+    hosts: list[Text]
+    header: Text | None = None
+    query: Text | None = None
+    body: Text | None = None
+    template: Text = ""
+
+    def to_secret(self) -> Secret:
+        """Return it as the node takes it."""
+        value = self.value.get_secret_value()
+        return Secret(value, self.hosts, self.header, self.query, self.body, self.template)
+
+
 class SandboxBody(Body):
     """The sandbox that is wanted."""
 
@@ -117,6 +177,8 @@ class SandboxBody(Body):
     directories: list[Text] = []
     workspace: Text | None = None
     remove_workspace: bool = False
+    network: Text | list[Text] | NetworkBody = "none"
+    secrets: Texts = {}  # by their variables, the names of stored ones
 
     @model_validator(mode="after")
     def _says_things_once(self) -> SandboxBody:
@@ -139,6 +201,7 @@ class SandboxBody(Body):
                 env=self.env,
                 hostname=self.hostname,
                 kernel=self.kernel,
+                network=_network(self.network),
             ),
             owner=owner,
             name=self.name,
@@ -152,6 +215,7 @@ class SandboxBody(Body):
             idle_seconds=self.idle,
             workspace=None if self.workspace is None else WorkspaceId(self.workspace),
             remove_workspace=self.remove_workspace,
+            secrets=self.secrets,
         )
 
     def _all_labels(self) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,8 +21,10 @@ from atoll.errors import InvalidRequest, NotFound
 from atoll.model.execution import ExecutionEvent
 from atoll.model.ids import ExecutionId, KernelId, SandboxId
 from atoll.model.sandbox import SandboxInfo
+from atoll.node.attempt_log import KeptAttempts
 from atoll.node.clock import Calendar
 from atoll.node.counters import Counters
+from atoll.node.egress import Egress
 from atoll.node.execution import Execution
 from atoll.node.execution_adoption import ExecutionAdoption
 from atoll.node.executions import Executions
@@ -30,8 +33,10 @@ from atoll.node.housekeeping import Housekeeping
 from atoll.node.idempotency import Idempotency
 from atoll.node.kept_records import KeptRecords
 from atoll.node.log_books import LogBooks
+from atoll.node.network_files import NetworkFiles
 from atoll.node.node import Home, Node, NodeRules
 from atoll.node.records import Records
+from atoll.node.secrets import KeyFile, SecretStore
 from atoll.node.templates import Templates
 from atoll.node.workspaces import Workspaces
 from atoll.server.counting import Counting, count_reports
@@ -41,6 +46,7 @@ from atoll.server.settings import Settings
 from atoll.server.traffic import Traffic
 
 _PAGE = 1000
+_KEYS = "secrets.key"
 
 # A sandbox goes by its id or its name.
 SandboxKey = Annotated[str, Path(pattern="^[a-z0-9-]{1,40}$")]
@@ -135,7 +141,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         tasks.start_soon(records.settle_forever)
         hook = Counting(counters).tell
         home = Home(tasks, asyncio.get_running_loop().call_soon_threadsafe, anyio.from_thread.run)
-        node = await _open_node(settings, records, home, counters, stack)
+        attempts = KeptAttempts(settings.data / "attempts")
+        node = await _open_node(settings, records, home, counters, attempts, stack)
         hooks = Hooks([hook], tasks, home.wake, counters.hooks_failed.add)
         books = LogBooks(settings.data / "executions")
         stack.callback(books.close)
@@ -146,7 +153,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         programs = Programs(node, executions, tasks)
         await programs.adopt()
         tasks.start_soon(node.run)
-        tasks.start_soon(_keep_house(settings, records, books, node).run)
+        tasks.start_soon(_keep_house(settings, records, books, attempts, node).run)
         idempotency = Idempotency(records)
         yield Parts(settings, node, executions, programs, records, idempotency, counters, Traffic())
 
@@ -161,7 +168,12 @@ async def _open_records(settings: Settings, stack: AsyncExitStack) -> KeptRecord
 
 
 async def _open_node(
-    settings: Settings, records: Records, home: Home, counters: Counters, stack: AsyncExitStack
+    settings: Settings,
+    records: Records,
+    home: Home,
+    counters: Counters,
+    attempts: KeptAttempts,
+    stack: AsyncExitStack,
 ) -> Node:
     templates = Templates(settings.data)
     engine = make_engine(
@@ -181,6 +193,12 @@ async def _open_node(
         hook_failed=counters.hooks_failed.add,
         spools=spools,
         workspaces=Workspaces(settings.data / "workspaces", settings.workspaces.rules()),
+        egress=Egress(
+            settings.egress.rules(dict(os.environ)),
+            NetworkFiles(settings.data / "network" / "node"),
+            attempts,
+        ),
+        secrets=SecretStore(records, KeyFile(settings.store.key_file or settings.data / _KEYS)),
     )
     stack.push_async_callback(_end, node, engine, settings)
     return node
@@ -195,10 +213,12 @@ async def _end(node: Node, engine: Engine, settings: Settings) -> None:
         await engine.close()
 
 
-def _keep_house(settings: Settings, records: Records, books: LogBooks, node: Node) -> Housekeeping:
+def _keep_house(
+    settings: Settings, records: Records, books: LogBooks, attempts: KeptAttempts, node: Node
+) -> Housekeeping:
     rules, calendar = settings.node.housekeeping(), Calendar(settings.data / "clock")
     kernels = settings.data / "kernels"
-    return Housekeeping(rules, records, books, kernels, node.is_hosted, calendar)
+    return Housekeeping(rules, records, books, attempts, kernels, node.is_hosted, calendar)
 
 
 @asynccontextmanager

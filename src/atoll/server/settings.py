@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -19,11 +19,14 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from atoll.egress.addresses import parse_opened
 from atoll.engines.catalog import DEFAULT_ENGINE, engine_names
 from atoll.errors import InvalidRequest
 from atoll.model.durations import parse_duration
 from atoll.model.limits import Enforcement, Limits
+from atoll.model.network import Network, NetworkLimits
 from atoll.model.sizes import GIB, MIB, parse_size
+from atoll.node.egress import EgressRules
 from atoll.node.housekeeping import HousekeepingRules
 from atoll.node.lifetimes import LifetimeRules
 from atoll.node.quotas import QuotaRules
@@ -33,6 +36,7 @@ from atoll.server.setting_sources import SettingPath
 _LIFETIMES = LifetimeRules()
 _QUOTAS = QuotaRules()
 _WORKSPACES = WorkspaceRules()
+_EGRESS = EgressRules()
 _DAY = 86400.0
 # The kernel's limit for the path of a socket, without the zero at its end.
 _LONGEST_SOCKET_PATH = 107
@@ -53,6 +57,24 @@ def _number(value: object) -> object:
     if type(value) not in (int, float):
         raise InvalidRequest("it has to be a number, such as 1.5")
     return value
+
+
+def _switch(value: object) -> object:
+    if value in ("true", "false"):
+        return value == "true"
+    if type(value) is not bool:
+        raise InvalidRequest("it has to be true or false")
+    return value
+
+
+def _texts(value: object) -> object:
+    # Variables are one text.
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+        raise InvalidRequest(
+            "it has to be a list of texts; in a variable they stand between commas"
+        )
+    return tuple(text.strip() for text in texts)
 
 
 def _absolute(value: object) -> object:
@@ -81,6 +103,8 @@ Count = Annotated[int, BeforeValidator(_whole_number)]
 Number = Annotated[float, BeforeValidator(_number)]
 Bytes = Annotated[int, BeforeValidator(parse_size)]
 Seconds = Annotated[float, BeforeValidator(parse_duration)]
+Switch = Annotated[bool, BeforeValidator(_switch)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 PathName = Annotated[Path, BeforeValidator(_absolute)]
 
 
@@ -241,6 +265,96 @@ class WorkspaceSettings(_Group):
         return WorkspaceRules(**self.model_dump())
 
 
+class EgressSettings(_Group):
+    """What sandboxes may reach; see the page on the network."""
+
+    allow_open: Switch = Field(
+        default=False, description="Whether a caller may ask for network `open`."
+    )
+    opened: Texts = Field(
+        default=(),
+        description="Exact names that may lie in a private network, each `name=network`.",
+    )
+    open_registries: Switch = Field(
+        default=_EGRESS.open_registries,
+        description="Whether the package indexes of this machine's configuration may lie in one.",
+    )
+    dns: Texts = Field(
+        default=(), description="Addresses of name servers; without it those of the machine."
+    )
+    ca_bundle: PathName | None = Field(
+        default=None,
+        description="Certificates that verify hosts whose requests are looked at; without it the machine's.",
+    )
+    connections: Count = Field(
+        default=_EGRESS.limits.connections,
+        ge=1,
+        le=10_000,
+        description="Connections of one sandbox at once.",
+    )
+    connections_per_second: Count = Field(
+        default=_EGRESS.limits.connections_per_second,
+        ge=1,
+        le=10_000,
+        description="New connections of one sandbox each second.",
+    )
+    upload_bytes: Bytes | None = Field(
+        default=None, ge=1, description="How much a sandbox may send in its life."
+    )
+    download_bytes: Bytes | None = Field(
+        default=None, ge=1, description="How much a sandbox may fetch in its life."
+    )
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> EgressSettings:
+        parse_opened(self._opened())
+        try:
+            Network(dns=self.dns)
+        except InvalidRequest as error:
+            raise InvalidRequest(error.message, setting="dns") from error
+        return self
+
+    def _opened(self) -> dict[str, list[str]]:
+        opened: dict[str, list[str]] = {}
+        for text in self.opened:
+            name, equals, network = text.partition("=")
+            if not equals:
+                raise InvalidRequest(
+                    f"{text[:80]!r} is not name=network, such as index.example=10.20.0.0/16",
+                    setting="opened",
+                )
+            opened.setdefault(name.strip(), []).append(network.strip())
+        return opened
+
+    def rules(self, environ: Mapping[str, str]) -> EgressRules:
+        """Return them as the node takes them; `environ` names the package indexes of this machine."""
+        limits = NetworkLimits(
+            self.connections,
+            self.connections_per_second,
+            self.upload_bytes,
+            self.download_bytes,
+        )
+        return EgressRules(
+            allow_open=self.allow_open,
+            opened=self._opened(),
+            dns=self.dns,
+            limits=limits,
+            open_registries=self.open_registries,
+            environ=environ,
+            trusted=self._trusted(),
+        )
+
+    def _trusted(self) -> str | None:
+        if self.ca_bundle is None:
+            return None
+        try:
+            return self.ca_bundle.read_text("ascii")
+        except (OSError, ValueError) as error:
+            raise InvalidRequest(
+                f"egress.ca_bundle, {self.ca_bundle}, cannot be read: {error}"
+            ) from error
+
+
 class ExecutionSettings(_Group):
     """Commands, cells and terminals."""
 
@@ -278,6 +392,10 @@ class StoreSettings(_Group):
     url: Annotated[SecretStr, AfterValidator(_known_database)] | None = Field(
         default=None, description="The database; without it SQLite in the data directory."
     )
+    key_file: PathName | None = Field(
+        default=None,
+        description="The keys that secrets are sealed with; without it `secrets.key` in the data directory.",
+    )
 
 
 class LogSettings(_Group):
@@ -300,6 +418,7 @@ class Settings(_Group):
     quotas: QuotaSettings = QuotaSettings()
     limits: LimitSettings = LimitSettings()
     workspaces: WorkspaceSettings = WorkspaceSettings()
+    egress: EgressSettings = EgressSettings()
     execution: ExecutionSettings = ExecutionSettings()
     store: StoreSettings = StoreSettings()
     log: LogSettings = LogSettings()

@@ -16,6 +16,7 @@ from atoll.client.calls import (
     Completions,
     ErrorCallback,
     InputCallback,
+    NetworkChoice,
     ResultCallback,
     TextCallback,
     check_callback,
@@ -23,16 +24,18 @@ from atoll.client.calls import (
     make_completions,
     make_inspection,
     make_listener,
+    make_network,
     make_request,
     make_spec,
 )
-from atoll.client.embedded import AsyncNode, HostedSandbox, nodes_here, share_node
+from atoll.client.embedded import AsyncNode, HostedSandbox, NotedAttempt, nodes_here, share_node
 from atoll.client.errands import Claim, find_claim, gone, list_infos, look, take
 from atoll.engines.catalog import DEFAULT_ENGINE
 from atoll.model.ids import KernelId
 from atoll.model.kernel import Bundle, Cell, Event
 from atoll.model.limits import Limits
 from atoll.model.sandbox import SandboxInfo
+from atoll.model.secret import Secret
 from atoll.model.template import PYTHON_TEMPLATE
 
 
@@ -56,6 +59,8 @@ class AsyncSandbox:
         idle: float | str | None = None,
         workspace: str | None = None,
         remove_workspace: bool = False,
+        network: NetworkChoice = "none",
+        secrets: Mapping[str, Secret | str] | None = None,
     ) -> None:
         """Describe a sandbox.
 
@@ -71,9 +76,12 @@ class AsyncSandbox:
             idle: how long it may be unused, likewise; half an hour if nothing is said.
             workspace: the id of a workspace that outlives it, made if there is none; see `AsyncWorkspaces`.
             remove_workspace: whether that workspace goes with it after all.
+            network: what it may reach: "none", rules such as ["api.example", "tcp://db.example:5432"], "registries" for
+                the package indexes of this machine, or "open".
+            secrets: what it uses and never sees, by the variables that hold a placeholder inside; see `Secret`.
         """
         self._request = make_request(
-            make_spec(template, limits, envs),
+            make_spec(template, limits, envs, network),
             name=name,
             files=files,
             metadata=metadata,
@@ -81,6 +89,7 @@ class AsyncSandbox:
             idle=idle,
             workspace=workspace,
             remove_workspace=remove_workspace,
+            secrets=secrets,
         )
         self._engine = engine or DEFAULT_ENGINE
         self._claim: Claim | None = None
@@ -109,6 +118,8 @@ class AsyncSandbox:
         idle: float | str | None = None,
         workspace: str | None = None,
         remove_workspace: bool = False,
+        network: NetworkChoice = "none",
+        secrets: Mapping[str, Secret | str] | None = None,
     ) -> Self:
         """Make a sandbox now."""
         sandbox = cls(
@@ -123,6 +134,8 @@ class AsyncSandbox:
             idle=idle,
             workspace=workspace,
             remove_workspace=remove_workspace,
+            network=network,
+            secrets=secrets,
         )
         await sandbox._open()
         return sandbox
@@ -244,6 +257,23 @@ class AsyncSandbox:
         await self._open()
         _node, claim = self._claimed()
         return claim.info
+
+    async def set_network(self, network: NetworkChoice) -> None:
+        """Let it reach something else from now on; what that forbids is cut off when this returns.
+
+        Raises:
+            Conflict: it was made without a network; one made with `network=[]` has one that allows nothing.
+        """
+        wanted = make_network(network)
+        node, _hosted = await self._open()
+        _node, claim = self._claimed()
+        await node.call(claim.set_network, wanted)
+
+    async def egress_log(self, start: int = 0, limit: int = 1000) -> Sequence[NotedAttempt]:
+        """Return what it tried to reach and what came of it, from number `start` on; the newest 5,000 are kept."""
+        node, _hosted = await self._open()
+        _node, claim = self._claimed()
+        return await node.call(claim.read_attempts, start, limit)
 
     async def pause(self) -> None:
         """Stop every process in place; raises `Unsupported` where the machine cannot do that."""

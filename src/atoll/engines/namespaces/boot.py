@@ -22,7 +22,7 @@ from atoll.engines.namespaces.zygotes import Jail, ZygoteEnded
 from atoll.errors import Unavailable
 from atoll.model.file import WORKSPACE
 from atoll.model.limits import ResolvedLimits
-from atoll.model.sandbox import SandboxSpec
+from atoll.model.sandbox import NETWORK_FILES, UNPRIVILEGED_PORT, SandboxSpec
 
 _SECONDS = 10.0
 _INNER_ID = 65532
@@ -74,6 +74,10 @@ def spawn_request(
     targets = [(mount.target, not mount.read_only) for mount in spec.mounts]
     if spec.workspace is not None:
         targets.insert(0, (WORKSPACE, True))
+    if spec.network_files is not None:
+        targets.append((NETWORK_FILES, False))
+    if spec.lowest_port < UNPRIVILEGED_PORT:
+        flags |= SpawnFlag.LOW_PORTS
     request = SpawnRequest(
         version=VERSION,
         flags=flags,

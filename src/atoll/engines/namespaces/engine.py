@@ -264,7 +264,7 @@ class NamespaceEngine:
     def _create(self, spec: SandboxSpec) -> NamespaceSandbox:
         resolved = spec.resolve_limits()
         self._check_template(spec)
-        most = MAX_MOUNTS if spec.workspace is None else MAX_MOUNTS - 1
+        most = MAX_MOUNTS - (spec.workspace is not None) - (spec.network_files is not None)
         if len(spec.mounts) > most:
             raise InvalidRequest(f"{len(spec.mounts)} mounts were asked for, the most is {most}")
         for mount in spec.mounts:
@@ -392,6 +392,11 @@ class NamespaceEngine:
                     writable = not mount.read_only
                     fds.append(
                         parts.keeper.open_mount(mount.source, writable=writable, uid=host_id)
+                    )
+                    handed_over.callback(os.close, fds[-1])
+                if spec.network_files is not None:
+                    fds.append(
+                        parts.keeper.open_mount(spec.network_files, writable=False, uid=host_id)
                     )
                     handed_over.callback(os.close, fds[-1])
                 if spec.kernel:

@@ -147,20 +147,18 @@ class KeptImage:
         with self._new_image() as image:
             os.ftruncate(image, self.size_bytes)
             _run(*_MKFS, str(self._new))
-            self._tidy()
+            # Nobody would ever look into it, and everybody would see it.
+            _run("debugfs", "-w", "-R", "rmdir lost+found", str(self._new))
 
     def _grow(self, image: int) -> None:
         """Put a larger copy in its place: whenever this is broken off, one of both is whole."""
         with self._new_image() as copy:
             _copy(image, copy)
             os.ftruncate(copy, self.size_bytes)
-            _run("e2fsck", "-f", "-p", str(self._new), fine=(0, 1))
-            _run("resize2fs", str(self._new))
-            self._tidy()
-
-    def _tidy(self) -> None:
-        """Remove a directory that nobody would ever look into, and everybody would see."""
-        _run("debugfs", "-w", "-R", "rmdir lost+found", str(self._new))
+            # Looks further than into the journal only where the kernel has noted damage. A whole check would want a
+            # `lost+found`, for which one full of files has no room, and whose name somebody may have given to a file.
+            _run("e2fsck", "-p", str(self._new), fine=(0, 1))
+            _run("resize2fs", "-f", str(self._new))
 
     @property
     def _new(self) -> Path:

@@ -18,6 +18,7 @@ from atoll.engines.namespaces.wire import (
     PlanOp,
 )
 from atoll.errors import InvalidRequest, Unsupported
+from atoll.model.sandbox import HOSTS, NETWORK_FILES
 from atoll.model.template import BASE_TEMPLATE, PYTHON_TEMPLATE, TemplateTree
 
 # Whoever may connect to one of these is root on the host; a read-only mount does not keep from connecting.
@@ -40,6 +41,7 @@ SERVICE_SOCKETS = (
 PYTHON = "/opt/python"
 HOME = "/home/sandbox"
 PACKAGES = "/opt/template"
+PROGRAMS = "/opt/atoll/bin"
 
 _PASSWD = """root:x:0:0:root:/root:/bin/sh
 sandbox:x:65532:65532:sandbox:/home/sandbox:/bin/bash
@@ -50,8 +52,12 @@ tty:x:5:
 sandbox:x:65532:
 nogroup:x:65534:
 """
-_HOSTS = """127.0.0.1 localhost
-::1 localhost ip6-localhost ip6-loopback
+# The interpreter's own script knows it by the path that it has outside, and what is installed there stays outside.
+_PIP = """#!/bin/sh
+python3 -c 'import pip' 2> /dev/null && exec python3 -m pip "$@"
+wheel=$(python3 -c 'import ensurepip, glob, os
+print(*glob.glob(os.path.dirname(ensurepip.__file__) + "/_bundled/pip-*.whl"))')
+PYTHONPATH="$wheel${PYTHONPATH:+:$PYTHONPATH}" exec python3 -m pip "$@"
 """
 _NSSWITCH = """passwd: files
 group: files
@@ -180,10 +186,13 @@ def _etc_entries() -> Iterator[PlanEntry]:
     for name, text in (
         ("passwd", _PASSWD),
         ("group", _GROUP),
-        ("hosts", _HOSTS),
         ("nsswitch.conf", _NSSWITCH),
     ):
         yield entry(PlanOp.TEXT, f"/etc/{name}", text)
+    # A sandbox with names of its own has another directory mounted over this one.
+    yield entry(PlanOp.DIRECTORY, NETWORK_FILES)
+    yield entry(PlanOp.TEXT, f"{NETWORK_FILES}/hosts", HOSTS)
+    yield entry(PlanOp.SYMLINK, "/etc/hosts", f"{NETWORK_FILES}/hosts")
     yield entry(PlanOp.TEXT, "/etc/resolv.conf", "# no network\n")
     # Links are resolved here, on the host: inside the half-built jail they would lead elsewhere.
     for name in _ETC_COPIES:
@@ -201,7 +210,10 @@ def _python_entries() -> Iterator[PlanEntry]:
     prefix = interpreter_prefix()
     if prefix is None:
         return
-    yield entry(PlanOp.DIRECTORY, PYTHON)
+    for path in (PYTHON, os.path.dirname(PROGRAMS), PROGRAMS):
+        yield entry(PlanOp.DIRECTORY, path)
+    for name in ("pip", "pip3"):
+        yield entry(PlanOp.TEXT, f"{PROGRAMS}/{name}", _PIP, PlanFlag.EXECUTABLE)
     for name in ("bin", "lib", "include"):
         if (prefix / name).is_dir():
             yield entry(PlanOp.OVERLAY, f"{PYTHON}/{name}", str(prefix / name))
@@ -234,7 +246,7 @@ def _base_env() -> dict[str, str]:
     )
     return {
         **libraries,
-        "PATH": path if prefix is None else f"{PYTHON}/bin:{path}",
+        "PATH": path if prefix is None else f"{PROGRAMS}:{PYTHON}/bin:{path}",
         "HOME": HOME,
         "USER": "sandbox",
         "LOGNAME": "sandbox",

@@ -33,8 +33,9 @@ class Loopback(Protocol):
 class Ports:
     """The ports of one sandbox."""
 
-    def __init__(self, loopback: Loopback) -> None:
+    def __init__(self, loopback: Loopback, lowest: int) -> None:
         self._loopback = loopback
+        self._lowest = lowest
 
     async def connect(self, port: int) -> socket.socket:
         """Return a stream connected to a port."""
@@ -48,7 +49,7 @@ class Ports:
 
     async def listen(self, port: int, address: str) -> socket.socket:
         """Return a socket that listens on a port."""
-        _check_port(port, lowest=1024)
+        _check_port(port, lowest=self._lowest)
         _check_loopback(address)
         try:
             return await self._open(InitOp.LISTEN, port, address)

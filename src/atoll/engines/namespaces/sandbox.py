@@ -96,7 +96,7 @@ class NamespaceSandbox:
         self._calls: set[anyio.CancelScope] = set()
         self._waiting = anyio.Lock()
         self._workspace = NamespaceWorkspace(self, limits.limits.file_bytes)
-        self._ports = Ports(self)
+        self._ports = Ports(self, birth.spec.lowest_port)
 
     @property
     def id(self) -> SandboxId:

@@ -153,6 +153,7 @@ class SpawnFlag(IntEnum):
     )
     JOIN = 16  # no new sandbox: fds start with the pidfd of an init instead of a boot socket
     SPLIT = 32  # no sandbox at all: the zygote makes a copy of itself, which serves the one fd
+    LOW_PORTS = 64  # whoever is inside may listen on ports below 1024, too
 
 
 class InitOp(IntEnum):

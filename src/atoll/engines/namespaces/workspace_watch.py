@@ -22,6 +22,8 @@ _PAUSE_SECONDS = 0.2
 # Measuring takes no more than one part in so many of the time.
 _SHARE = 10
 _MOST_DEPTH = 256
+# What counts for a file that takes nothing: to measure many takes long, and all other folders wait.
+_LEAST_BYTES = 4096
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -100,8 +102,9 @@ def _tree_bytes(folder: int, seen: set[int], depth: int) -> int:
         for entry in entries:
             with suppress(FileNotFoundError):
                 facts = entry.stat(follow_symlinks=False)
-                total += facts.st_blocks * 512 if facts.st_ino not in seen else 0
-                seen.add(facts.st_ino)
+                if facts.st_ino not in seen:
+                    total += max(facts.st_blocks * 512, _LEAST_BYTES)
+                    seen.add(facts.st_ino)
                 inner += [entry.name] if entry.is_dir(follow_symlinks=False) else []
     for name in inner:
         # Moved away meanwhile, or shut by its owner.

@@ -127,7 +127,7 @@ class FakeSandbox:
     async def listen(self, port: int, address: str = "127.0.0.1") -> socket.socket:
         """Return a socket that listens inside."""
         with self._call():
-            _check_port(port, lowest=1024)
+            _check_port(port, lowest=self._spec.lowest_port)
             _check_loopback(address)
             if self._find_listener(port) is not None:
                 raise Conflict(f"port {port} is taken; choose another")

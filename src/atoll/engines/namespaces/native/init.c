@@ -126,7 +126,10 @@ static long open_port(const struct init_request *request, int listening)
     } else {
         outcome = sys(SYS_connect, fd, &address, sizeof address);
     }
-    return outcome ? outcome : fd;
+    if (!outcome)
+        return fd;
+    sys(SYS_close, fd);
+    return outcome;
 }
 
 static long connect_6(const struct init_request *request)
@@ -140,15 +143,28 @@ static long connect_6(const struct init_request *request)
     return outcome ? outcome : fd;
 }
 
-static _Noreturn void hand_out_port(const struct init_request *request, int socket)
+static void hand_out(long fd, int socket)
 {
-    int listening = request->op == INIT_OP_LISTEN;
-    long fd = open_port(request, listening);
-    if (fd == -ECONNREFUSED)
-        fd = connect_6(request);
     struct step_reply reply = {.error = fd < 0 ? (int32_t)-fd : 0};
     send_message(socket, &reply, sizeof reply, fd < 0 ? -1 : (int)fd);
+}
+
+static _Noreturn void connect_port(const struct init_request *request, int socket)
+{
+    long fd = open_port(request, 0);
+    if (fd == -ECONNREFUSED)
+        fd = connect_6(request);
+    hand_out(fd, socket);
     leave(0);
+}
+
+/* At once: unlike connecting it never waits, and every sandbox with a network needs one. */
+static void listen_on_port(const struct init_request *request, int socket)
+{
+    long fd = open_port(request, 1);
+    hand_out(fd, socket);
+    if (fd >= 0)
+        sys(SYS_close, fd);
 }
 
 static _Noreturn void serve(const struct init_request *request, const int *fds, int count)
@@ -160,8 +176,7 @@ static _Noreturn void serve(const struct init_request *request, const int *fds, 
     case INIT_OP_FILES:
         serve_files(fds[0]);
     case INIT_OP_CONNECT:
-    case INIT_OP_LISTEN:
-        hand_out_port(request, fds[0]);
+        connect_port(request, fds[0]);
     default:
         leave(1);
     }
@@ -195,6 +210,8 @@ static void answer(void)
         give_up_kernel();
     } else if (length == sizeof request && request.op == INIT_OP_WAKE) {
         wake_supervisors();
+    } else if (length == sizeof request && count > 0 && request.op == INIT_OP_LISTEN) {
+        listen_on_port(&request, fds[0]);
     } else if (length == sizeof request && count > 0) {
         start(&request, fds, count);
     }

@@ -68,7 +68,7 @@ static long make_file(const char *path, mode_t mode)
 
 static long make_text(const struct plan_entry *entry)
 {
-    long fd = make_file(target_path, 0644);
+    long fd = make_file(target_path, entry->flags & PLAN_FLAG_EXECUTABLE ? 0755 : 0644);
     if (fd < 0)
         return fd;
     size_t length = strlen(entry->source);

@@ -19,6 +19,14 @@ long limit_watches(void)
     return outcome == -ENOENT ? 0 : outcome; /* a kernel without them */
 }
 
+/* Only the host hands out listeners there, in place of services outside; nothing of the sandbox's has the privilege. */
+long allow_low_ports(const struct spawn_request *request)
+{
+    if (!(request->flags & SPAWN_FLAG_LOW_PORTS))
+        return 0;
+    return write_text("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+}
+
 static long limit(int resource, uint64_t value)
 {
     struct {

@@ -5,6 +5,7 @@
 
 long forbid_user_namespaces(void);
 long limit_watches(void);
+long allow_low_ports(const struct spawn_request *request);
 long set_rlimits(const struct spawn_request *request);
 long raise_oom_score(const struct spawn_request *request);
 

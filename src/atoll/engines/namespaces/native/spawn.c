@@ -129,6 +129,7 @@ static long prepare_sandbox(void)
     DO(PROC, mount_proc());
     DO(NO_USER_NAMESPACES, forbid_user_namespaces());
     DO(RLIMITS, limit_watches());
+    DO(LOOPBACK, allow_low_ports(request));
     DO(PROC_MASKS, mask_proc());
     DO(PROC_READ_ONLY, make_proc_sys_read_only());
     DO(HOSTNAME, set_hostname());
