@@ -41,7 +41,7 @@ def allows(network: Network, spelling: Spelling) -> bool:
             host, port = parse_authority(spelling.target_at(PORT))
             return decide(network, Attempt("https", host, port)).allowed
         target = parse_target(spelling.target_at(PORT))
-        headers = [parse_authority(host, 80) for host in spelling.hosts_at(PORT)]
+        headers = [parse_authority(host, target.port) for host in spelling.hosts_at(PORT)]
     except InvalidRequest:
         return False
     if headers != [(target.host, target.port)]:

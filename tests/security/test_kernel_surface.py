@@ -209,17 +209,23 @@ def _statuses() -> Iterator[dict[str, str]]:
             continue  # it ended meanwhile
 
 
+_PROGRAMS = {"sh", "sleep"}
+
+
 async def test_no_program_ever_runs_without_the_filter(
     engine: NamespaceEngine, campaign: Campaign
 ) -> None:
     with Watch() as watch:
-        for _ in range(campaign.count(200)):
+        # On a busy machine the watch may miss all of a few, and then has shown nothing.
+        for number in range(200):
+            if number >= campaign.count(200) and _PROGRAMS & set(watch.filtered):
+                break
             sandbox = await engine.create(SandboxSpec())
             await _start_some(sandbox)
             await sandbox.destroy()
     # While it sets itself up, the child still runs the zygote's program, and none of the user's.
     assert set(watch.unfiltered) <= {"atoll-jail"}
-    assert {"sh", "sleep"} & set(watch.filtered), "the watch saw no program at all"
+    assert _PROGRAMS & set(watch.filtered), "the watch saw no program at all"
     measured.FIGURES["tasks seen while sandboxes start"] = (
         f"{watch.filtered.total()} with the filter,"
         f" {watch.unfiltered.total()} still the zygote's program"

@@ -68,6 +68,30 @@ async def test_a_command_goes_on_with_the_next_node(end: signal.Signals) -> None
     assert (seen[-1].type, seen[-1].value["exit_code"]) == (EventType.END, 5)
 
 
+async def test_cells_go_on_however_often_a_node_is_told_to_end() -> None:
+    code = "import os, time\nprint('first', flush=True)\nwhile not os.path.exists('go-on'): time.sleep(0.01)\nprint('last')"
+    with running_node(ATOLL_NODE__ON_EXIT="keep") as node:
+        begun = []
+        async with node.client() as client:
+            for _ in range(8):
+                box = await client.call("POST", "/sandboxes", body={"kernel": True})
+                body = {"kind": "cell", "code": code}
+                cell = await client.call("POST", f"/sandboxes/{box['id']}/executions", body=body)
+                await read_first(client, cell["id"])
+                begun.append((box["id"], cell["id"]))
+        for _ in range(2):
+            node.process.send_signal(signal.SIGTERM)
+            node.process.wait(60)
+            node.process = start_node(node.data, ATOLL_NODE__ON_EXIT="keep").process
+        async with node.client() as client:
+            for box, cell in begun:
+                await client.call("PUT", f"/sandboxes/{box}/files/go-on", data=once(b""))
+                with anyio.fail_after(60):
+                    async with aclosing(client.events(cell)) as events:
+                        seen = [event async for event in events]
+                assert b"".join(event.data for event in seen) == b"first\nlast\n", seen
+
+
 async def test_a_command_gets_the_rest_of_its_input_from_the_next_node() -> None:
     given = "".join(f"line {number}\n" for number in range(50_000))  # far more than a pipe holds
     line = "echo first; while [ ! -e go-on ]; do sleep 0.02; done; sha256sum"

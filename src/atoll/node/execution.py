@@ -43,6 +43,7 @@ class Execution:
         self._records = records
         self._hooks = hooks
         self._ended = anyio.Event()
+        self.is_leaving = anyio.Event()  # set while the node leaves all that runs to the next one
 
     @property
     def id(self) -> ExecutionId:
@@ -70,6 +71,9 @@ class Execution:
         """
         is_held_up = False
         while True:
+            if self.is_leaving.is_set():
+                # Descriptors are let go of one after another, which looks like many ends and is none.
+                await anyio.sleep_forever()
             try:
                 self._write_end(outcome, state)
             except Unavailable as error:

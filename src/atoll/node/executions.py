@@ -15,6 +15,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
@@ -78,6 +79,7 @@ class Executions:
         self._tasks = tasks
         self._log_bytes = log_bytes
         self._running: dict[ExecutionId, Execution] = {}
+        self._is_leaving = anyio.Event()
 
     # --- starting --------------------------------------------------------------------------------------------
 
@@ -194,7 +196,7 @@ class Executions:
             log.close()
             raise
         execution = kind(record, log, self._records, self._hooks)
-        self._running[execution.id] = execution
+        self._register(execution)
         return execution
 
     def _begin(self, resident: Resident, execution: Execution, what: str) -> None:
@@ -220,11 +222,19 @@ class Executions:
         if isinstance(execution, ProcessExecution):
             self._forget_kept(resident, execution, stdin=execution.feed is not None)
 
+    def leave(self) -> None:
+        """Write down no more ends: the next node goes on with all that runs, whatever becomes of it here."""
+        self._is_leaving.set()
+
+    def _register(self, execution: Execution) -> None:
+        execution.is_leaving = self._is_leaving
+        self._running[execution.id] = execution
+
     def end_soon(
         self, execution: Execution, outcome: Mapping[str, Any], state: ExecutionState
     ) -> None:
         """Write down the end of an execution of which nothing runs, as soon as the disk takes it."""
-        self._running[execution.id] = execution
+        self._register(execution)
         self._tasks.start_soon(self._end, execution, outcome, state)
 
     async def _end(
@@ -264,7 +274,7 @@ class Executions:
 
     def take_over(self, resident: Resident, execution: ProcessExecution | CellExecution) -> None:
         """See an execution through that another node began."""
-        self._running[execution.id] = execution
+        self._register(execution)
         self._tasks.start_soon(self._see_through, resident, execution)
 
     def resume_log(self, record: ExecutionRecord) -> tuple[ExecutionRecord, ExecutionLog]:

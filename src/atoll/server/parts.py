@@ -148,6 +148,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         stack.callback(books.close)
         log_bytes = settings.execution.log_bytes
         executions = Executions(books, records, hooks, tasks, log_bytes=log_bytes)
+        if _leaves(settings, node):
+            stack.callback(executions.leave)  # before the node does
         adoption = ExecutionAdoption(executions, records, hooks, tasks)
         await adoption.adopt(await node.adopt())
         programs = Programs(node, executions, tasks)
@@ -204,9 +206,13 @@ async def _open_node(
     return node
 
 
+def _leaves(settings: Settings, node: Node) -> bool:
+    return settings.node.on_exit == "keep" and node.keeps_sandboxes
+
+
 async def _end(node: Node, engine: Engine, settings: Settings) -> None:
     """Leave sandboxes to the next node, or end them."""
-    if settings.node.on_exit == "keep" and node.keeps_sandboxes:
+    if _leaves(settings, node):
         await node.leave()
     else:
         await node.close()
