@@ -10,20 +10,20 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NATIVE = Path("src/atoll/engines/namespaces/native")
+ENGINES = Path("src/atoll/engines")
 
 
 class NativePartsHook(BuildHookInterface[Any]):
     """Runs for wheels and for editable installs; a source distribution carries only sources."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        native = Path(self.root, NATIVE)
-        subprocess.run(
-            [sys.executable, native / "build.py", "--out", native / "bin"],
-            check=True,
-            # A front end may read its answer from our stdout.
-            stdout=sys.stderr,
-        )
+        for build in sorted(Path(self.root, ENGINES).glob("*/native/build.py")):
+            subprocess.run(
+                [sys.executable, build, "--out", build.parent / "bin"],
+                check=True,
+                # A front end may read its answer from our stdout.
+                stdout=sys.stderr,
+            )
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"

@@ -13,10 +13,10 @@ from benchmarks import document
 from benchmarks.benchmark import Options
 from benchmarks.catalog import BENCHMARKS
 from benchmarks.contest import PAIRS
-from benchmarks.places import Failed, own_folder
 from benchmarks.report import table
 from benchmarks.root_tree import place
 from benchmarks.targets import missed_counts
+from tools.places import Failed, own_folder
 
 
 def main(arguments: list[str]) -> int:
@@ -53,7 +53,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     parser.add_argument(
-        "--write-docs", action="store_true", help="write docs/benchmarks.md from kept results"
+        "--write-docs", action="store_true", help="write what docs have of kept results"
     )
     return parser.parse_args(arguments)
 

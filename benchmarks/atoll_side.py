@@ -15,16 +15,14 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from atoll import AsyncSandbox, Sandbox
+from atoll.client.http import HttpNode
 from atoll.model.kernel import Cell
 from benchmarks.peers.peer import ANSWER, CODE
-from benchmarks.places import Failed
+from benchmarks.served import Served, serve
 from benchmarks.trees import check_same, new_folder
+from tools.places import Failed
 
 MEASURED = "the Python SDK, embedded; kernels forked from the warm interpreter"
-MISSING_CELLS = {
-    "http": "the server is not built yet",
-    "websocket": "the server is not built yet",
-}
 POOL_SIZE = 4
 
 _PROBE = """
@@ -79,6 +77,7 @@ class AtollSide:
 
     def __init__(self) -> None:
         self._end = ExitStack()
+        self._served: Served | None = None
 
     def __enter__(self) -> Self:
         self._loop = self._end.enter_context(asyncio.Runner())
@@ -115,7 +114,7 @@ class AtollSide:
         started = time.perf_counter()
         sandbox = Sandbox.create()
         try:
-            _check(sandbox.run_code(CODE))
+            check_cell(sandbox.run_code(CODE))
             return time.perf_counter() - started
         finally:
             sandbox.destroy()
@@ -137,7 +136,7 @@ class AtollSide:
     def create_and_look(self, look: Callable[[], float]) -> float:
         """Make a sandbox, run one cell, and return what `look` sees while it is there."""
         with Sandbox() as sandbox:
-            _check(sandbox.run_code(CODE))
+            check_cell(sandbox.run_code(CODE))
             return look()
 
     def burst(self, clients: int, operations: int) -> float:
@@ -156,7 +155,18 @@ class AtollSide:
 
     def cells(self) -> Mapping[str, Callable[[], LiveKernel]]:
         """Return the ways of asking a live kernel, the most direct one first."""
-        return {"embedded": self.open_kernel, "embedded-sync": _SyncKernel}
+        return {
+            "embedded": self.open_kernel,
+            "embedded-sync": _SyncKernel,
+            "websocket": lambda: _AsyncKernel(self._loop, self._server()),
+            "http": lambda: _HttpKernel(self._loop, self._server()),
+        }
+
+    def _server(self) -> Served:
+        """Return the server of this benchmark, started when it is first needed."""
+        if self._served is None:
+            self._served = self._end.enter_context(serve())
+        return self._served
 
     # --- files --------------------------------------------------------------------------------------------
 
@@ -167,13 +177,14 @@ class AtollSide:
 
 def _create_run_destroy() -> None:
     with Sandbox() as sandbox:
-        _check(sandbox.run_code(CODE))
+        check_cell(sandbox.run_code(CODE))
 
 
 class _AsyncKernel:
-    def __init__(self, loop: asyncio.Runner) -> None:
+    def __init__(self, loop: asyncio.Runner, served: Served | None = None) -> None:
         self._loop = loop
-        self._sandbox = loop.run(AsyncSandbox.create())
+        url, token = ("", None) if served is None else (served.url, served.token)
+        self._sandbox = loop.run(AsyncSandbox.create(url=url, token=token))
         self.id = self._sandbox.id
         self.run_cell()
 
@@ -190,7 +201,7 @@ class _AsyncKernel:
         started = time.perf_counter()
         cell = await self._sandbox.run_code(CODE)
         seconds = time.perf_counter() - started
-        _check(cell)
+        check_cell(cell)
         return seconds
 
     def run(self, code: str) -> None:
@@ -198,6 +209,27 @@ class _AsyncKernel:
 
     def close(self) -> None:
         self._loop.run(self._sandbox.destroy())
+
+
+class _HttpKernel(_AsyncKernel):
+    """Cells that are one request each, as any program sends them."""
+
+    def __init__(self, loop: asyncio.Runner, served: Served) -> None:
+        self._http = HttpNode(served.url, served.token)
+        super().__init__(loop, served)
+
+    async def _run_cell(self) -> float:
+        body = {"kind": "cell", "code": CODE, "wait": True}
+        started = time.perf_counter()
+        done = await self._http.call("POST", f"/sandboxes/{self.id}/executions", body=body)
+        seconds = time.perf_counter() - started
+        if done["stdout"].encode() != ANSWER:
+            raise Failed(f"a cell on a server printed {done['stdout']!r}")
+        return seconds
+
+    def close(self) -> None:
+        self._loop.run(self._http.__aexit__(None, None, None))
+        super().close()
 
 
 class _SyncKernel:
@@ -213,7 +245,7 @@ class _SyncKernel:
         started = time.perf_counter()
         cell = self._sandbox.run_code(CODE)
         seconds = time.perf_counter() - started
-        _check(cell)
+        check_cell(cell)
         return seconds
 
     def run(self, code: str) -> None:
@@ -252,7 +284,8 @@ def _own_namespaces(found: Mapping[str, str]) -> list[str]:
     return sorted(name for name, link in found.items() if link != os.readlink(own / name))
 
 
-def _check(cell: Cell) -> None:
+def check_cell(cell: Cell) -> None:
+    """Raise `Failed` unless a cell gave the answer that every contestant has to give."""
     if cell.stdout.encode() != ANSWER:
         raise Failed(f"a cell in a sandbox ended as {cell.status} and printed {cell.stdout!r}")
 

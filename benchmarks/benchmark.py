@@ -9,10 +9,10 @@ from typing import Any
 from benchmarks.atoll_side import AtollSide
 from benchmarks.conditions import Conditions
 from benchmarks.contest import PAIRS, Outcome
-from benchmarks.places import locked
 from benchmarks.report import Report
 from benchmarks.targets import judge
 from benchmarks.workshop import Workshop
+from tools.places import locked
 
 
 @dataclass(frozen=True, slots=True)

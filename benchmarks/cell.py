@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from benchmarks.atoll_side import MISSING_CELLS, AtollSide, LiveKernel
+from benchmarks.atoll_side import AtollSide, LiveKernel
 from benchmarks.benchmark import Benchmark, Run
 from benchmarks.contest import contest
 from benchmarks.peers.docker_exec import DockerExec
@@ -57,7 +57,7 @@ def run(run: Run) -> Mapping[str, Any]:
             paused = contest(kernel.run_cell, [JupyterExecute(run.workshop)], pairs=pairs)
             parts[name] = {**body, "after_pause": paused.as_json()}
             kernel.close()
-    return {**next(iter(parts.values())), "parts": parts, "missing": MISSING_CELLS}
+    return {**next(iter(parts.values())), "parts": parts}
 
 
 def _median_cell(kernel: LiveKernel) -> float:

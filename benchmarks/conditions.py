@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.places import Failed, must_run
 from tools.bootstrap import ROOT
+from tools.places import Failed, must_run
 
 
 class Conditions:

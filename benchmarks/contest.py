@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.figures import Figures, milliseconds
 from benchmarks.peers.peer import Peer
-from benchmarks.places import Failed, say
+from tools.places import Failed, say
 
 PAIRS = 30
 # A peer whose pairs would take longer gets fewer of them, but never fewer than the least.

@@ -18,8 +18,8 @@ from benchmarks.figures import rounded
 from benchmarks.interpreter import ISOLATED, real_python, version_of
 from benchmarks.memory import own_descendants, private_bytes
 from benchmarks.peers.peer import CODE
-from benchmarks.places import Failed, say
 from tools.bootstrap import ROOT
+from tools.places import Failed, say
 from tools.system_packages import PERF
 
 FEW = 10

@@ -21,7 +21,7 @@ from benchmarks.memory import (
     processes_since,
 )
 from benchmarks.peers.idle_kernels import KERNELS, IdleKernels
-from benchmarks.places import say
+from tools.places import say
 
 
 def run(run: Run) -> Mapping[str, Any]:

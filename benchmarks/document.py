@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import engine_table
 from benchmarks.catalog import BENCHMARKS
 from benchmarks.report import Report, parts_of, rows_of, shown
 from tools.bootstrap import ROOT
@@ -32,8 +33,10 @@ def save(report: Report, folder: Path = RESULTS) -> None:
 
 
 def write() -> None:
-    """Write the page from the results that are kept."""
-    PAGE.write_text(page(load()))
+    """Write the page, and the part of others that comes from results, from those that are kept."""
+    reports = load()
+    PAGE.write_text(page(reports))
+    engine_table.write(reports)
 
 
 def load(folder: Path = RESULTS) -> list[Report]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.interpreter import real_python, version_of
-from benchmarks.places import digest_of, made_once, must_run, own_folder, say
 from tools.bootstrap import VENV
+from tools.places import digest_of, made_once, must_run, own_folder, say
 
 
 def make_environment(place: Path, name: str, requirements: Sequence[str]) -> Path:

@@ -15,8 +15,8 @@ from benchmarks.environments import site_packages
 from benchmarks.figures import rounded, summed
 from benchmarks.mounted_sandbox import WORK, MountedSandbox
 from benchmarks.peers.bare import Bare
-from benchmarks.places import Failed
 from benchmarks.workloads import ENVIRONMENT, Workload, workloads
+from tools.places import Failed
 from tools.system_packages import GCC, GIT
 
 PYTEST = ("pytest>=8",)

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.places import must_run
+from tools.places import must_run
 
 # Options that keep the caller's variables, user packages and current directory out.
 ISOLATED = ("-I",)

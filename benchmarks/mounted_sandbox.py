@@ -17,7 +17,7 @@ from atoll.model.limits import Limits
 from atoll.model.sandbox import Mount, SandboxSpec
 from atoll.model.sizes import GIB
 from atoll.node.commands import Commands
-from benchmarks.places import must_run, own_folder
+from tools.places import must_run, own_folder
 
 # More cpus than any machine has, so that none is taken away.
 # Whoever cannot make cgroups measures without them; the conditions say what enforces which limit.

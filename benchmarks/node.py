@@ -22,8 +22,9 @@ from atoll.model.execution import ExecutionInfo
 from atoll.model.kernel import Cell
 from atoll.model.sandbox import SandboxRequest, SandboxSpec
 from atoll.model.template import PYTHON_TEMPLATE
+from atoll.node.home import Home
 from atoll.node.kernels import Kernel
-from atoll.node.node import Home, Node
+from atoll.node.node import Node
 from atoll.node.records import MemoryRecords
 from atoll.node.templates import Templates
 from atoll.server.parts import Parts, open_parts

@@ -7,11 +7,11 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.places import Failed, digest_of, made_once, must_run, own_folder, say
+from tools.debian_tree import VARIANT, make_archive, suite
+from tools.places import Failed, digest_of, made_once, must_run, own_folder, say
 
 # `python` without a number is what llm-sandbox starts.
 PACKAGES = ("python3", "python-is-python3")
-VARIANT = "minbase"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class RootTree:
 
 def root_tree_digest() -> str:
     """Return what the tree is made from, as a short name."""
-    return digest_of(_suite(), platform.machine(), VARIANT, PACKAGES, os.geteuid())
+    return digest_of(suite(), platform.machine(), VARIANT, PACKAGES, os.geteuid())
 
 
 def place() -> Path:
@@ -45,18 +45,10 @@ def make_root_tree() -> RootTree:
 
 def _make_tarball(target: Path) -> None:
     say("making a root tree with Python from the distribution's packages")
-    packages = ",".join(PACKAGES)
-    command = ["mmdebstrap", "--quiet", f"--variant={VARIANT}", f"--include={packages}"]
-    command += ["--format=tar", "--dpkgopt=path-exclude=/usr/share/doc/*"]
-    must_run([*command, _suite(), str(target)])
+    make_archive(PACKAGES, target)
 
 
 def _unpack(tarball: Path, target: Path) -> None:
     target.mkdir(mode=0o755)
     unpack = ["tar", "--extract", "--numeric-owner", "--preserve-permissions"]
     must_run([*unpack, "--file", str(tarball), "--directory", str(target)])
-
-
-def _suite() -> str:
-    release = platform.freedesktop_os_release()
-    return release.get("VERSION_CODENAME", "stable")

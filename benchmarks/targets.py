@@ -79,6 +79,7 @@ TARGETS: Mapping[str, Sequence[Target]] = {
         _times("ipykernel start", 100),
         Target("p50 ms on a quiet machine", ("atoll", "p50_ms"), most=5),
     ),
+    "create-http": (_times("docker run", 25), _times("llm-sandbox", 20)),
     # The most that one create, one cell and one destroy may take; a change that needs more says so here.
     "create-counts": (
         _budget("page_faults", 90),
@@ -91,13 +92,28 @@ TARGETS: Mapping[str, Sequence[Target]] = {
         Target("ms more for a cell, embedded", ("atoll", "embedded_adds_to_cell_ms"), most=0.05),
         Target("ms more for a cell, served", ("atoll", "served_adds_to_cell_ms"), most=0.05),
     ),
-    "pool": (Target("p50 ms", ("atoll", "p50_ms"), most=1),),
+    "pool": (
+        Target("p50 ms", ("atoll", "p50_ms"), most=1),
+        _times("docker run", 4, "parts", "docker"),
+        _times("runsc run", 10, "parts", "gvisor"),
+    ),
+    # How many times sooner the first cell answers if its sandbox was ready.
+    "engines": (
+        Target("× by a pool, docker/runc", ("parts", "docker/runc", "atoll", "pool_gain"), least=4),
+        Target("× by a pool, gvisor", ("parts", "gvisor", "atoll", "pool_gain"), least=10),
+    ),
+    "data": (
+        _times("docker run", 25),
+        Target("p50 ms on a quiet machine", ("atoll", "p50_ms"), most=8),
+    ),
     "cell": (
         _times("jupyter execute", 20, "parts", "embedded"),
         _times("jupyter execute", 12, "parts", "embedded-sync"),
         _times("jupyter execute", 5, "parts", "http"),
         _times("jupyter execute", 12, "parts", "websocket"),
     ),
+    # As many cells as half of what the server could answer if it did nothing.
+    "cells-http": (_times("/health", 0.5),),
     "throughput": (_times("docker run", 60), _times("bwrap python", 2)),
     "density": (
         Target("MB of cgroup per idle sandbox", ("atoll", "cgroup_mb"), most=3),
@@ -116,6 +132,16 @@ TARGETS: Mapping[str, Sequence[Target]] = {
         Target("ms more than direct", ("atoll", "more_than_direct_ms"), most=1),
         Target("MB/s", ("parts", "bulk", "atoll", "mb_per_second"), least=500),
         Target("ms to add a sandbox", ("atoll", "add_ms"), most=0.2),
+    ),
+    "kernels": (
+        Target("ms for a cell of Python", ("parts", "python", "atoll", "cell_p50_ms"), most=0.2),
+        Target(
+            "ms to the first result of Node, pooled",
+            ("parts", "node pooled", "atoll", "first_p50_ms"),
+            most=3,
+        ),
+        Target("ms for a cell of Node", ("parts", "node", "atoll", "cell_p50_ms"), most=0.5),
+        Target("ms to the first result of R", ("parts", "r", "atoll", "first_p50_ms"), most=20),
     ),
     "files": (
         _times("docker cp", 20, "parts", "1,000 small files"),

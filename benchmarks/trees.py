@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from benchmarks.places import Failed, must_run
+from tools.places import Failed, must_run
 
 SMALL_FILES = 1000
 LARGE_BYTES = 200 * 1000 * 1000

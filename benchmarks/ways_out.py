@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from benchmarks.places import Failed
+from tools.places import Failed
 
 SMALL_BYTES = 100
 

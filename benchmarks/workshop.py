@@ -11,8 +11,8 @@ from typing import Self
 
 from benchmarks.docker_engine import DockerEngine, docker_engine
 from benchmarks.environments import make_environment
-from benchmarks.places import Failed, must_run, own_folder
 from benchmarks.root_tree import RootTree, make_root_tree, place
+from tools.places import Failed, must_run, own_folder
 from tools.system_packages import DOCKER, MMDEBSTRAP, MissingPackages, SystemPackage, ensure
 
 MEMORY = Path("/dev/shm")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from atoll.engines.namespaces.cgroups.layout import detect
-from atoll.engines.namespaces.cgroups.trees import open_tree
+from atoll.engines.cgroups.layout import detect
+from atoll.engines.cgroups.trees import open_tree
 from atoll.errors import Unavailable
 
 

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import tempfile
+from pathlib import Path
 
 import hypothesis
 import pytest
 
 from tests.campaigns import SHARE, Campaign, chance
 from tests.cgroup_access import has_cgroups
+from tests.container_engines import (
+    container_daemon,
+    docker_daemon,
+    mark_container_tests,
+    podman_daemon,
+)
+from tests.engine_record import EngineRecorder
+
+__all__ = ["container_daemon", "docker_daemon", "podman_daemon"]  # fixtures from elsewhere
 
 _NEEDING_CGROUPS = pytest.StashKey[int]()
+_FAILED: dict[str, None] = {}  # in order
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("atoll")
     group.addoption("--long", action="store_true", help="run campaigns whole, and slow tests too")
     group.addoption("--seed", type=int, help="repeat the campaigns of the run that printed it")
+    group.addoption("--failures", type=Path, help="write the names of failed tests to a file")
+    group.addoption(
+        "--record-engines", action="store_true", help="keep what engines held, for the documents"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # One for all tests of a user, and for the next run: a program has one embedded node, whichever test needs it first.
+    os.environ["ATOLL_DATA"] = str(Path(tempfile.gettempdir(), f"atoll-test-{os.geteuid()}"))
+    if config.option.record_engines:
+        config.pluginmanager.register(EngineRecorder())
     if config.option.seed is None:
         config.option.seed = secrets.randbelow(2**32)
     # A busy machine is no reason to fail, so examples have no deadline of their own.
@@ -33,7 +54,24 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"campaigns: {share}, --seed {config.option.seed}"
 
 
+# Nothing in these folders has to do with who runs it, unless it says so.
+_ANYBODYS = tuple(
+    Path(__file__).parent / name
+    for name in ("atoll_guest", "cli", "client/_sync", "egress", "kernels", "model", "server")
+)
+_OWN = ("root_only", "every_user", "cgroups")
+_ATTACKS = Path(__file__).parent / "security"
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_container_tests(items)
+    for item in items:
+        is_own = any(item.get_closest_marker(name) for name in _OWN)
+        if not is_own and not {*item.path.parents}.isdisjoint(_ANYBODYS):
+            item.add_marker(pytest.mark.any_user)
+        if _ATTACKS in item.path.parents:
+            item.add_marker(pytest.mark.attack)
     leave_out_cgroups(config, items)
     if not config.option.long:
         for item in items:
@@ -53,6 +91,18 @@ def leave_out_cgroups(config: pytest.Config, items: list[pytest.Item]) -> None:
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     count = config.stash.get(_NEEDING_CGROUPS, 0)
     return [f"left out: {count} that need cgroups, of which this user has none"] if count else []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _FAILED[report.nodeid] = None
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Name what failed, if that is all there is to say: neither broken off nor without tests."""
+    file: Path | None = session.config.option.failures
+    if file and exitstatus == pytest.ExitCode.TESTS_FAILED and not session.shouldfail:
+        file.write_text("\n".join(_FAILED))
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from atoll.engines.cgroups.layout import detect
 from atoll.engines.namespaces import idmap
-from atoll.engines.namespaces.cgroups.layout import detect
+from tests import preloaded
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PLACES = ("/tmp", "/var/tmp", "/dev/shm")
@@ -97,14 +98,14 @@ def eventually(true: Callable[[], bool], seconds: float) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the pids of everything below a process."""
+    """Return the pids of everything below a process, but for what the tests themselves need."""
     children: dict[int, list[int]] = {}
     for each in _pids():
         children.setdefault(parent_of(each), []).append(each)
     found = list(children.get(pid, ()))
     for each in found:
         found += children.get(each, ())
-    return found
+    return [each for each in found if each not in preloaded.helpers()]
 
 
 def started_since(before: set[int]) -> list[str]:
@@ -214,14 +215,14 @@ def resident_bytes(pid: int | str = "self") -> int:
     return _kilobytes(Path(f"/proc/{pid}/status"), "VmRSS") * 1024
 
 
-def peak_bytes() -> int:
-    """Return the most memory that this process had since `forget_peak`."""
-    return _kilobytes(Path("/proc/self/status"), "VmHWM") * 1024
+def peak_bytes(pid: int | str = "self") -> int:
+    """Return the most memory that a process had since `forget_peak`."""
+    return _kilobytes(Path(f"/proc/{pid}/status"), "VmHWM") * 1024
 
 
-def forget_peak() -> None:
+def forget_peak(pid: int | str = "self") -> None:
     """Start `peak_bytes` anew."""
-    Path("/proc/self/clear_refs").write_text("5")
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def _kilobytes(path: Path, name: str) -> int:

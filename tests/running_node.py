@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,19 +17,26 @@ from typing import Any
 
 from atoll.client.http import HttpNode
 from atoll.node.templates import Templates
+from tests import preloaded
+from tests.preloaded import Started
 
 # Kept for the next run: a template takes seconds to make, and it never changes.
 _KEPT = Path(tempfile.gettempdir(), f"atoll-test-{os.geteuid()}")
 _SECONDS = 60.0
 # Nothing is to be left of a test's node.
 _SETTINGS = {"ATOLL_LOG__FORMAT": "json", "ATOLL_NODE__ON_EXIT": "stop"}
+# For cells that go on for as long as a test does.
+PATIENT = {
+    "ATOLL_EXECUTION__CELL_TIMEOUT_SECONDS": "1h",
+    "ATOLL_EXECUTION__MOST_CELL_TIMEOUT_SECONDS": "1h",
+}
 
 
 @dataclass
 class RunningNode:
     """A node that listens."""
 
-    process: subprocess.Popen[bytes]
+    process: Started
     data: Path
     log: Path
 
@@ -106,13 +111,8 @@ def start_node(data: Path, **settings: str) -> RunningNode:
     """Start a node on a data directory and wait until it listens."""
     log = data / "log"
     with log.open("ab") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "atoll", "node"],
-            env=make_environment(data, **{**_SETTINGS, **settings}),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-        )
+        env = make_environment(data, **{**_SETTINGS, **settings})
+        process = preloaded.start(["node"], env, stream.fileno(), stream.fileno())
     node = RunningNode(process, data, log)
     deadline = time.monotonic() + _SECONDS
     while not _listens(node.socket_path):

@@ -1,10 +1,10 @@
-"""`./atoll test`, `check`, `format`, `generate`, `bench` and `docs`."""
+"""`./atoll test`, `check`, `format`, `generate`, `bench`, `docs` and `image`."""
 
 from __future__ import annotations
 
 import sys
 
-from tools import bench, check, docs, format, generate, test
+from tools import bench, check, docs, format, generate, image, test
 
 COMMANDS = {
     "bench": bench.main,
@@ -12,6 +12,7 @@ COMMANDS = {
     "docs": docs.main,
     "format": format.main,
     "generate": generate.main,
+    "image": image.main,
     "test": test.main,
 }
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin/python"
 READY = VENV / "atoll-ready"
-NATIVE = ROOT / "src/atoll/engines/namespaces/native"
+ENGINES = ROOT / "src/atoll/engines"
 
 
 class SetupFailed(Exception):
@@ -44,11 +44,11 @@ class State:
     def wanted(cls) -> State:
         environment = [ROOT / name for name in ("pyproject.toml", "requirements.lock")]
         # The C parts take the layout of their messages from the Python side.
-        native = [NATIVE.parent / "wire.py", *NATIVE.glob("*.*")]
+        native = [*ENGINES.glob("*/wire.py"), *ENGINES.glob("*/native/*.*")]
         return cls(
             root=str(ROOT),
             environment=digest([*environment, ROOT / "hatch_build.py"]),
-            native=digest(path for path in native if path.is_file()),
+            native=digest(path for path in sorted(native) if path.is_file()),
         )
 
     @classmethod
@@ -94,7 +94,7 @@ def set_up() -> None:
     seen_at = time.time()
     found, wanted = State.found(), State.wanted()
     usable = found.root == wanted.root and is_working(PYTHON)
-    if not (usable and found == wanted and (NATIVE / "bin").is_dir()):
+    if not (usable and found == wanted and are_built()):
         if not os.access(ROOT, os.W_OK):
             raise SetupFailed(f"this user can neither use the environment in {ROOT} nor renew it")
         started = time.monotonic()
@@ -126,13 +126,19 @@ def install() -> None:
     say("installing Atoll and building its C parts")
     # Without isolation the build uses the locked hatchling and fetches nothing.
     step([*uv_pip("install"), "--quiet", "--no-deps", "--no-build-isolation", "--editable", "."])
-    # Where PYTHONDONTWRITEBYTECODE is set, every start would compile everything again.
-    step([str(PYTHON), "-m", "compileall", "-q", "src", str(VENV / "lib")])
+    if sys.dont_write_bytecode:
+        # Every start would compile everything again.
+        step([str(PYTHON), "-m", "compileall", "-q", "-j", "0", "src", str(VENV / "lib")])
 
 
 def build_native() -> None:
     say("building the C parts")
-    step([str(PYTHON), str(NATIVE / "build.py"), "--out", str(NATIVE / "bin")])
+    for build in sorted(ENGINES.glob("*/native/build.py")):
+        step([str(PYTHON), str(build), "--out", str(build.parent / "bin")])
+
+
+def are_built() -> bool:
+    return all((build.parent / "bin").is_dir() for build in ENGINES.glob("*/native/build.py"))
 
 
 def uv_pip(verb: str) -> list[str]:

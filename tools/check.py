@@ -18,6 +18,7 @@ def main(arguments: list[str]) -> int:
             "lint": ["ruff", "check", "--quiet", *folders],
             "types": ["mypy", "--no-error-summary", *folders],
             "imports": ["lint-imports", "--no-logo"],
+            "TypeScript": ["python", "-m", "tools.typescript"],
             "generated files": ["python", "-m", "tools", "generate", "--check"],
         }
     )

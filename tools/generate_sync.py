@@ -30,6 +30,7 @@ _WORDS = (
     (r"\b__aenter__\b", "__enter__"),
     (r"\b__aexit__\b", "__exit__"),
     (r"\b_async\b", "_sync"),
+    (r"\basync_way\b", "way"),
     (
         r"The SDK for event loops, written by hand; `_sync` is generated from it\.",
         "The SDK for programs that wait.",

@@ -30,14 +30,13 @@ _GRACE_SECONDS = 3.0
 KEPT_VARIABLES = ("LANG", "LC_", "TZ", "TERM", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "PIP_", "UV_")
 
 
-# What is the same whoever runs it was seen by root's tests.
-SELECTION = ["-m", "not root_only and not any_user"]
+def run_tests(arguments: list[str], output: IO[str], selection: str, failures: Path) -> int:
+    """Run `./atoll test`, those tests that a selection of markers names, in a copy of this checkout as a user that owns nothing else.
 
-
-def run_tests(arguments: list[str], output: IO[str]) -> int:
-    """Run `./atoll test` in a copy of this checkout as a user that owns nothing else."""
+    The names of those that failed are written to a file.
+    """
     with throw_away_user() as (uid, place):
-        print(f"── the same as an ordinary user (uid {uid})", file=output, flush=True)
+        print(f"── as an ordinary user (uid {uid}): {selection}", file=output, flush=True)
         checkout, home, temporary, cache = folders = [
             place / name for name in ("atoll", "home", "tmp", "cache")
         ]
@@ -50,11 +49,13 @@ def run_tests(arguments: list[str], output: IO[str]) -> int:
             "TMPDIR": str(temporary),
             "USER": "atoll-test",
             "UV_CACHE_DIR": str(cache / "uv"),
+            "npm_config_cache": str(cache / "npm"),
         }
+        failed = temporary / "failures"
         commands = [
             ["git", "init", "--quiet", "."],
             ["git", "add", "--all"],
-            ["./atoll", "test", "--here", *SELECTION, *arguments],
+            ["./atoll", "test", "--here", "-m", selection, f"--failures={failed}", *arguments],
         ]
         with nothing_left(uid, [checkout, home, temporary]):
             for folder in folders:
@@ -62,7 +63,10 @@ def run_tests(arguments: list[str], output: IO[str]) -> int:
                 os.chown(folder, uid, uid)
             copy_checkout(checkout, uid)
             codes = (run_as(uid, command, checkout, environment, output) for command in commands)
-            return next((code for code in codes if code != 0), 0)
+            code = next((code for code in codes if code != 0), 0)
+            if failed.exists():
+                shutil.copyfile(failed, failures)
+            return code
 
 
 @contextmanager

@@ -38,6 +38,10 @@ def file(path: str) -> Callable[[], bool]:
     return Path(path).exists
 
 
+def all_files(*paths: str) -> Callable[[], bool]:
+    return lambda: all(Path(path).exists() for path in paths)
+
+
 def any_file(pattern: str) -> Callable[[], bool]:
     return lambda: bool(glob.glob(pattern))
 
@@ -70,6 +74,11 @@ def system_python_module(name: str) -> Callable[[], bool]:
     return imports
 
 
+def r_package(name: str) -> SystemPackage:
+    """Return the package that Debian has of one of R's."""
+    return SystemPackage(f"r-cran-{name.lower()}", file(f"/usr/lib/R/site-library/{name}"))
+
+
 GIT = SystemPackage("git", program("git"))
 GCC = SystemPackage("gcc", program("cc", "gcc", "clang"))
 
@@ -80,27 +89,48 @@ TO_SET_UP = (
     SystemPackage("libseccomp2", library("libseccomp.so.2")),
 )
 
+# Benchmarks run containers, too, and install what they need of these.
+DOCKER = SystemPackage("docker.io", all_files("/usr/bin/docker", "/usr/sbin/dockerd"))
+MMDEBSTRAP = SystemPackage("mmdebstrap", program("mmdebstrap"))
+PODMAN = SystemPackage("podman", file("/usr/bin/podman"))
+RUNSC = SystemPackage("runsc", program("runsc"))
+
 # What the tests run inside sandboxes or use to look at them.
 TO_TEST = (
     GIT,
     SystemPackage("nodejs", program("node")),
     SystemPackage("postgresql", any_file("/usr/lib/postgresql/*/bin/initdb")),
     SystemPackage("procps", program("ps")),
+    # Programs that have to find their way out of a sandbox by themselves.
+    SystemPackage("curl", program("curl")),
+    SystemPackage("npm", program("npm")),
+    SystemPackage("openssl", program("openssl")),
+    SystemPackage("python3-requests", system_python_module("requests")),
+    SystemPackage("python3-websocket", system_python_module("websocket")),
+    SystemPackage("r-base-core", program("Rscript")),
+    *map(
+        r_package,
+        "data.table devtools ggplot2 glmnet htmlwidgets httr2 randomForest RSQLite tidyverse".split(),
+    ),
+    SystemPackage("wget", program("wget")),
     # Guests with other kernels and cgroups; theirs come from the same archive, but are not installed.
     SystemPackage("e2fsprogs", file("/usr/sbin/mke2fs")),
     SystemPackage("qemu-system-x86", program("qemu-system-x86_64")),
     SystemPackage("sqlite3", program("sqlite3")),
     SystemPackage("strace", program("strace")),
+    # Container daemons of our own, their runtimes, and what images are made with.
+    SystemPackage("crun", file("/usr/bin/crun")),
+    DOCKER,
+    MMDEBSTRAP,
+    PODMAN,
+    RUNSC,
     # The ordinary user's environment is made from the system's Python.
     SystemPackage("python3-venv", system_python_module("ensurepip")),
 )
 
 # What benchmarks measure Atoll against or count with; each is installed by the one that needs it.
 BUBBLEWRAP = SystemPackage("bubblewrap", program("bwrap"))
-DOCKER = SystemPackage("docker.io", file("/usr/bin/docker"))
-MMDEBSTRAP = SystemPackage("mmdebstrap", program("mmdebstrap"))
 PERF = SystemPackage("linux-perf", program("perf"))
-RUNSC = SystemPackage("runsc", program("runsc"))
 TINYPROXY = SystemPackage("tinyproxy", program("tinyproxy"))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarks.peers.peer import CODE, time_program
-from benchmarks.places import must_run
 from benchmarks.workshop import Workshop
+from tools.places import must_run
 from tools.system_packages import BUBBLEWRAP
 
 _WALLS = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv")

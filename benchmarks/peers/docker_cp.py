@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.peers.peer import time_program
-from benchmarks.places import must_run
 from benchmarks.trees import check_same, new_folder
 from benchmarks.workshop import Workshop
+from tools.places import must_run
 
 
 class DockerCp:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.places import Failed
+from tools.places import Failed
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from benchmarks.places import Failed
+from tools.places import Failed
 
 # What every contestant is asked to compute, and what has to come back.
 CODE = "print(1)"
 ANSWER = b"1\n"
+
+
+class Task(NamedTuple):
+    """Something to compute, and what has to come back."""
+
+    code: str = CODE
+    answer: bytes = ANSWER
 
 
 class Peer(Protocol):

@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.peers.peer import CODE, time_program
-from benchmarks.places import must_run
 from benchmarks.workshop import Workshop
+from tools.container_daemons import RUNSC_PLATFORM
+from tools.places import must_run
 from tools.system_packages import RUNSC
-
-# On a machine whose processor is itself virtual, runsc's other platform may hang instead of failing.
-_PLATFORM = "ptrace"
 
 
 class RunscRun:
@@ -30,9 +28,17 @@ class RunscRun:
         self._bundle = self._workshop.scratch("runsc-bundle")
         state = self._workshop.scratch("runsc-state")
         (self._bundle / "config.json").write_text(json.dumps(_bundle_for(tree)))
-        self._runsc = ["runsc", "--root", str(state), "--platform", _PLATFORM, "--network", "none"]
+        self._runsc = [
+            "runsc",
+            "--root",
+            str(state),
+            "--platform",
+            RUNSC_PLATFORM,
+            "--network",
+            "none",
+        ]
         version = must_run(["runsc", "--version"]).decode().split("\n")[0].split()[-1]
-        return {"runsc": f"{version} ({_PLATFORM})"}
+        return {"runsc": f"{version} ({RUNSC_PLATFORM})"}
 
     def run_once(self) -> float:
         name = f"bench-{secrets.token_hex(4)}"

@@ -7,9 +7,9 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 
-from benchmarks.places import Failed, must_run
 from benchmarks.ways_out import Way, through
 from benchmarks.workshop import Workshop
+from tools.places import Failed, must_run
 from tools.system_packages import TINYPROXY
 
 _SECONDS = 20.0

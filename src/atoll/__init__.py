@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atoll.client._async.sandbox import AsyncSandbox
+    from atoll.client._async.secrets import AsyncSecrets
+    from atoll.client._async.templates import AsyncTemplates
     from atoll.client._async.workspaces import AsyncWorkspaces
     from atoll.client._sync.sandbox import Sandbox
+    from atoll.client._sync.secrets import Secrets
+    from atoll.client._sync.templates import Templates
     from atoll.client._sync.workspaces import Workspaces
+    from atoll.client.progress import Progress
     from atoll.errors import (
         AtollError,
         CommandFailed,
@@ -26,17 +31,21 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from atoll.model.container import ContainerOptions
     from atoll.model.file import FileInfo
     from atoll.model.kernel import Bundle, Cell, CellError, KernelInfo
     from atoll.model.limits import Limits
     from atoll.model.process import CommandResult, Output
     from atoll.model.sandbox import SandboxInfo, WorkspaceInfo
-    from atoll.model.secret import Secret
+    from atoll.model.secret import Secret, SecretInfo
+    from atoll.model.template import TemplateInfo
 
     __version__: str
 
 __all__ = [
     "AsyncSandbox",
+    "AsyncSecrets",
+    "AsyncTemplates",
     "AsyncWorkspaces",
     "AtollError",
     "Bundle",
@@ -45,6 +54,7 @@ __all__ = [
     "CommandFailed",
     "CommandResult",
     "Conflict",
+    "ContainerOptions",
     "FileInfo",
     "Forbidden",
     "InternalError",
@@ -54,9 +64,14 @@ __all__ = [
     "Limits",
     "NotFound",
     "Output",
+    "Progress",
     "Sandbox",
     "SandboxInfo",
     "Secret",
+    "SecretInfo",
+    "Secrets",
+    "TemplateInfo",
+    "Templates",
     "TimedOut",
     "Unauthorized",
     "Unavailable",
@@ -69,18 +84,26 @@ __all__ = [
 
 _PLACES = {
     "AsyncSandbox": "atoll.client._async.sandbox",
+    "AsyncSecrets": "atoll.client._async.secrets",
+    "AsyncTemplates": "atoll.client._async.templates",
     "AsyncWorkspaces": "atoll.client._async.workspaces",
     "Bundle": "atoll.model.kernel",
     "Cell": "atoll.model.kernel",
     "CellError": "atoll.model.kernel",
     "CommandResult": "atoll.model.process",
+    "ContainerOptions": "atoll.model.container",
     "FileInfo": "atoll.model.file",
     "KernelInfo": "atoll.model.kernel",
     "Limits": "atoll.model.limits",
     "Output": "atoll.model.process",
+    "Progress": "atoll.client.progress",
     "Sandbox": "atoll.client._sync.sandbox",
     "SandboxInfo": "atoll.model.sandbox",
     "Secret": "atoll.model.secret",
+    "SecretInfo": "atoll.model.secret",
+    "Secrets": "atoll.client._sync.secrets",
+    "TemplateInfo": "atoll.model.template",
+    "Templates": "atoll.client._sync.templates",
     "WorkspaceInfo": "atoll.model.sandbox",
     "Workspaces": "atoll.client._sync.workspaces",
 }

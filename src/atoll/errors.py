@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
@@ -86,6 +87,16 @@ class InternalError(AtollError):
     """A bug of Atoll's."""
 
     code = "internal"
+
+
+def all_of(failures: Sequence[BaseException]) -> AtollError:
+    """Return one error that tells of several things which went wrong, each in its own words; one alone is itself."""
+    if len(failures) == 1 and isinstance(failures[0], AtollError):
+        return failures[0]
+    words = [each.message if isinstance(each, AtollError) else repr(each) for each in failures]
+    error = Unavailable("; ".join(words), failures=words)
+    error.__cause__ = failures[0]
+    return error
 
 
 def by_code(code: str) -> type[AtollError]:

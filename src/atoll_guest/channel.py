@@ -34,7 +34,12 @@ _MOST_KEPT_BYTES = 32 << 20
 _SHORT, _LONG = 4096, 1 << 20
 # Room for the rest of a message around its longest part.
 _MOST_TEXT = (MAX_FRAME_BYTES - 65536) // 8
-HELLO = encode_message({"type": "hello", "versions": list(VERSIONS), "language": "python"})
+_MOST_FORMS = MAX_FRAME_BYTES - 65536
+
+
+def make_hello(language: str) -> bytes:
+    """Return what a kernel says first."""
+    return encode_message({"type": "hello", "versions": list(VERSIONS), "language": language})
 
 
 class ChannelClosed(Exception):
@@ -63,9 +68,9 @@ class Channel:
         """Whether so much is kept that the host has to take note before more is sent."""
         return self.acks and self._kept_bytes > _MOST_KEPT_BYTES
 
-    def hello(self) -> None:
-        """Say which versions this kernel speaks."""
-        self._write(HELLO)
+    def hello(self, language: str) -> None:
+        """Say which versions and which language this kernel speaks."""
+        self._write(make_hello(language))
 
     def send(self, message: Message, announce: Callable[[str, int], None] | None = None) -> bool:
         """Number a message, announce the number, and send all that was put off.
@@ -220,7 +225,9 @@ def _encode_bounded(message: Message) -> bytes:
     except (TypeError, ValueError, RecursionError, MemoryError) as error:
         note = f"(left out: {type(error).__name__}: {str(error)[:200]})"
     if "data" in message:
-        return encode_message({**message, "data": _cut_data(message["data"], note), "metadata": {}})
+        data = _cut_data(message["data"], note)
+        # What is said of forms may be what cannot be sent.
+        return encode_message({**message, "data": data, "metadata": {}})
     if "traceback" in message:
         value = message["value"][:_MOST_TEXT]
         return encode_message({**message, "value": value, "traceback": [note]})
@@ -228,10 +235,38 @@ def _encode_bounded(message: Message) -> bytes:
 
 
 def _cut_data(data: Message, note: str) -> Message:
-    """Return what can be told of a value that cannot be sent: its text, or the beginning of that."""
+    """Return what can be sent of a value: its text, or the beginning of that, and those other forms that fit beside it."""
     text = data.get("text/plain")
+    kept: Message = {}
+    left_out = []
+    room = _MOST_FORMS - (min(len(text), _MOST_TEXT) * 6 if isinstance(text, str) else 0)
+    for kind, size in sorted(_sizes(data), key=lambda each: each[1]):
+        if size <= room:
+            kept[kind] = data[kind]
+            room -= size
+        else:
+            left_out.append(kind)
+    return {**kept, "text/plain": _explain(text, left_out, note)}
+
+
+def _sizes(data: Message) -> list[tuple[str, int]]:
+    """Return how much each form takes; more than there is room for if it cannot be sent at all."""
+    sizes = []
+    for kind, value in data.items():
+        if kind != "text/plain":
+            try:
+                sizes.append((kind, len(encode_message({"form": value}))))
+            except (TypeError, ValueError, RecursionError, MemoryError):
+                sizes.append((kind, MAX_FRAME_BYTES))
+    return sizes
+
+
+def _explain(text: Any, left_out: list[str], note: str) -> str:
     if not isinstance(text, str):
-        return {"text/plain": note}
+        return note
+    shown = text[:_MOST_TEXT]
     if len(text) > _MOST_TEXT:
-        return {"text/plain": f"{text[:_MOST_TEXT]}\n(cut: {len(text)} characters in all)"}
-    return {"text/plain": text}
+        shown += f"\n(cut: {len(text)} characters in all)"
+    if not left_out:
+        return shown
+    return f"{shown}\n(left out: {', '.join(left_out)}: too large to be shown; write it to a file)"

@@ -5,18 +5,39 @@ Loaded only where there is an IPython.
 
 from __future__ import annotations
 
+from types import CoroutineType
 from typing import Any, Callable
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 
+from atoll_guest.forms import as_json, complete
+
 Bundle = Any
+# What is given as JSON, too, if it is.
+_JSON = frozenset({list, dict})
 
 
 class KernelDisplayHook(DisplayHook):
     """Hands a cell's value over instead of printing it."""
 
     show: Callable[[Bundle], None] = staticmethod(lambda bundle: None)
+    # A last value that has to be awaited, once no event loop runs any more.
+    coroutine: Any = None
+
+    def __call__(self, result: Any = None) -> None:
+        """Show a value."""
+        if type(result) is CoroutineType:
+            self.coroutine = result
+        else:
+            super().__call__(result)  # type: ignore[no-untyped-call]
+
+    def compute_format_data(self, result: Any) -> Bundle:
+        """Return the forms of a value, and what there is to say of them."""
+        data, metadata = super().compute_format_data(result)  # type: ignore[no-untyped-call]
+        if type(result) in _JSON and as_json(result) is not None:
+            data["application/json"] = result
+        return data, metadata
 
     def write_output_prompt(self) -> None:
         """Print nothing."""
@@ -50,7 +71,7 @@ class KernelDisplayPublisher(DisplayPublisher):
         """Show a value in several forms."""
         self._validate_data(data, metadata)  # type: ignore[no-untyped-call]
         if self.kernel is not None:
-            self.kernel.display(data, metadata or {}, transient, update)
+            self.kernel.display(complete(data), metadata or {}, transient, update)
 
     def clear_output(self, wait: bool = False) -> None:
         """Clear what the cell has shown so far."""

@@ -17,7 +17,7 @@ import warnings
 from ast import Expr as _Expr
 from ast import Expression as _Expression
 from ast import PyCF_ONLY_AST as _ONLY_AST
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, Callable, Dict, Tuple
 
 from atoll_guest.own_builtins import use_own_builtins
@@ -34,6 +34,7 @@ for _name in futures.all_feature_names:
     _FUTURES |= getattr(futures, _name).compiler_flag
 # Held here, because a cell may put something else into the modules.
 _sources = linecache.cache
+_modules = sys.modules
 _builtins = vars(builtins)
 _MOST_FRAMES = 60
 _FOLDER = os.path.dirname(__file__)
@@ -52,7 +53,13 @@ class Executor:
         self._transformers = shell.ast_transformers
         history = shell.history_manager
         self._inputs = (history.input_hist_parsed, history.input_hist_raw)
-        self._ipython_folder = os.path.dirname(sys.modules["IPython"].__file__ or "")
+        # What runs cells that IPython or an event loop runs.
+        self._runners = (
+            os.path.dirname(sys.modules["IPython"].__file__ or ""),
+            os.path.join(os.path.dirname(os.__file__), "asyncio"),
+        )
+        # IPython takes a value that it does not find in all of them for the user's own, and leaves it there.
+        self._latest = (self._namespace, shell.user_ns_hidden, vars(shell.displayhook))
         self._text = shell.display_formatter.formatters["text/plain"]._trait_values
 
     def connect(self, kernel: Any) -> None:
@@ -82,6 +89,12 @@ class Executor:
 
     def run(self, code: str, show: Show) -> BaseException | None:
         """Run a cell; call `show` with its value if it has one. Return the exception that ended it."""
+        error = self._run(code, show)
+        if "matplotlib.pyplot" in _modules and not isinstance(error, KeyboardInterrupt):
+            return self._show_figures(error)
+        return error
+
+    def _run(self, code: str, show: Show) -> BaseException | None:
         parts = self._compile(code) if self._is_ordinary else None
         if parts is None:
             return self._run_by_ipython(code, show)
@@ -138,7 +151,7 @@ class Executor:
         flags = self._compiler.flags & _FUTURES
         last = body = None
         tree: Any = compile(code, name, "exec", flags | _ONLY_AST, True)
-        if tree.body and isinstance(tree.body[-1], _Expr):
+        if tree.body and isinstance(tree.body[-1], _Expr) and not _is_quiet(tree.body[-1], code):
             last = compile(_Expression(tree.body.pop().value), name, "eval", flags, True)
         if tree.body:
             body = compile(tree, name, "exec", flags, True)
@@ -152,13 +165,25 @@ class Executor:
         if last is not None:
             self._show(eval(last, self._namespace), show)
 
+    def _show_figures(self, ended_by: BaseException | None) -> BaseException | None:
+        try:
+            from atoll_guest.figures import show_figures
+
+            show_figures(self._shell)
+        except BaseException as error:  # noqa: BLE001 - what is drawn is the cell's
+            return ended_by or error
+        return ended_by
+
     def _show(self, value: Any, show: Show) -> None:
+        if type(value) is CoroutineType:
+            # Nobody else could: it is what the cell comes to.
+            value = self._shell.loop_runner(value)
         if value is None:
             return
         if type(value) in _PLAIN and self._text.get("float_format", "%r") == "%r":
             show(({"text/plain": repr(value)}, {}))
         else:
-            data, metadata = self._shell.display_formatter.format(value)
+            data, metadata = self._shell.displayhook.compute_format_data(value)
             # Nothing, if it has shown itself.
             if data:
                 show((data, metadata))
@@ -166,15 +191,31 @@ class Executor:
 
     def _remember(self, value: Any) -> None:
         namespace = self._namespace
-        namespace["___"], namespace["__"] = namespace.get("__"), namespace.get("_")
-        namespace["_"] = namespace[f"_{self.count}"] = value
+        latest = {"_": value, "__": namespace.get("_"), "___": namespace.get("__")}
+        for place in self._latest:
+            place.update(latest)
+        namespace[f"_{self.count}"] = value
         namespace["Out"][self.count] = value
 
     def _run_by_ipython(self, code: str, show: Show) -> BaseException | None:
-        self._shell.displayhook.show = show
+        hook = self._shell.displayhook
+        hook.show, hook.coroutine = show, None
         outcome = self._shell.run_cell(code, store_history=True, silent=False)
         error: BaseException | None = outcome.error_before_exec or outcome.error_in_exec
+        if hook.coroutine is not None and error is None:
+            return self._show_late(hook.coroutine, show)
         return error
+
+    def _show_late(self, coroutine: Any, show: Show) -> BaseException | None:
+        """Show what a cell's last value comes to, which could not be awaited while the cell itself was."""
+        self._shell.execution_count -= 1
+        try:
+            self._show(coroutine, show)
+        except BaseException as error:  # noqa: BLE001 - whatever ended the cell is its result
+            return error
+        finally:
+            self._shell.execution_count += 1
+        return None
 
     def traceback(self, error: BaseException) -> list[str]:
         """Return the traceback in lines, without Atoll's own frames."""
@@ -190,9 +231,7 @@ class Executor:
         frames: list[TracebackType] = []
         while trace is not None:
             name = trace.tb_frame.f_code.co_filename
-            if not name.startswith(_FOLDER) and (
-                frames or not name.startswith(self._ipython_folder)
-            ):
+            if not name.startswith(_FOLDER) and (frames or not name.startswith(self._runners)):
                 frames.append(trace)
             trace = trace.tb_next
         if len(frames) > _MOST_FRAMES:
@@ -226,6 +265,14 @@ class Executor:
         except KeyError:
             found = {}  # its way of saying that there is no such name
         return {"found": bool(found), "data": dict(found)}
+
+
+def _is_quiet(last: Any, code: str) -> bool:
+    """Whether a semicolon after the last expression says that its value is not to be shown."""
+    if ";" not in code:
+        return False
+    line = code.encode("utf-8", "replace").splitlines()[last.end_lineno - 1 :]
+    return bool(line) and line[0][last.end_col_offset :].lstrip().startswith(b";")
 
 
 def _word_at(code: str, cursor: int) -> str:

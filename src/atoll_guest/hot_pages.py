@@ -2,7 +2,7 @@
 
 A copy of the zygote shares its memory until it writes to it; each first write, and each first use of a library's
 code, is a fault of its own. A rehearsal in a copy shows which pages those are. The spawn library then asks for them
-in a few calls while the host is still busy, which costs a fraction of the faults.
+in a few calls while the host is still busy, instead of a fault each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import struct
-from typing import Callable, Iterator, Tuple
+from typing import Callable, Iterator, Sequence, Tuple
 
 from atoll_guest.frames import FrameDecoder
 from atoll_guest.messages import VERSIONS, encode_message
@@ -21,6 +21,7 @@ Range = Tuple[int, int]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENTRY = struct.Struct("=Q")
+_CREDENTIALS = struct.Struct("3i")
 _PRESENT, _ALONE = 1 << 63, 1 << 56
 # The kernel maps code in blocks of this size around the page that was missing.
 _BLOCK = 65536
@@ -28,10 +29,12 @@ _MOST_RANGES = 1024
 _SECONDS = 10.0
 
 
-def tell_hot_pages(library: ctypes.CDLL, be_kernel: Callable[[int], None]) -> None:
-    """Tell the spawn library which pages a kernel uses up to the end of its first cell."""
+def tell_hot_pages(
+    library: ctypes.CDLL, be_kernel: Callable[[int], None], first_cells: Sequence[str]
+) -> None:
+    """Tell the spawn library which pages a kernel uses up to the end of cells that are likely to be its first."""
     try:
-        written, read = _watch(be_kernel)
+        written, read = _watch(be_kernel, first_cells)
     except (OSError, ValueError):
         return  # kernels then have their faults one by one
     for tell, ranges in ((library.expect_writes, written), (library.expect_reads, read)):
@@ -39,7 +42,9 @@ def tell_hot_pages(library: ctypes.CDLL, be_kernel: Callable[[int], None]) -> No
         tell((ctypes.c_uint64 * len(numbers))(*numbers), len(numbers) // 2)
 
 
-def _watch(be_kernel: Callable[[int], None]) -> tuple[list[Range], list[Range]]:
+def _watch(
+    be_kernel: Callable[[int], None], first_cells: Sequence[str]
+) -> tuple[list[Range], list[Range]]:
     """Return the ranges that a copy writes to, and those that it only reads.
 
     Whoever looks writes to memory, too, and so gives others pages of their own. So one copy is a kernel, another is
@@ -49,7 +54,7 @@ def _watch(be_kernel: Callable[[int], None]) -> tuple[list[Range], list[Range]]:
     observer = os.fork()
     if observer == 0:
         try:
-            _send(writing, _observe(be_kernel))
+            _send(writing, _observe(be_kernel, first_cells))
         finally:
             os._exit(0)
     os.close(writing)
@@ -66,49 +71,72 @@ def _watch(be_kernel: Callable[[int], None]) -> tuple[list[Range], list[Range]]:
     return written, read
 
 
-def _observe(be_kernel: Callable[[int], None]) -> list[list[Range]]:
+def _observe(be_kernel: Callable[[int], None], first_cells: Sequence[str]) -> list[list[Range]]:
     host, guest = socket.socketpair()
-    copy = _fork_as_zygotes_do()
-    if copy == 0:
+    host.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    waiting = _fork_as_zygotes_do()
+    if waiting == 0:
         try:
             be_kernel(guest.fileno())
         finally:
             os._exit(1)
     guest.close()
+    ending = waiting  # with its channel the copy ends, too
     try:
-        _run_first_cell(host)
-        return [_used(copy, alone=True), _used(copy, alone=False)]
+        ending = _run_first_cells(host, first_cells)
+        return [_used(ending, alone=True), _used(ending, alone=False)]
     finally:
-        os.kill(copy, signal.SIGKILL)
-        os.waitpid(copy, 0)
+        host.close()
+        os.kill(ending, signal.SIGKILL)
+        os.waitpid(waiting, 0)
 
 
 def _fork_as_zygotes_do() -> int:
-    """Fork in the way that the spawn library does: what Python itself does besides writes to other pages."""
-    fork = ctypes.PyDLL(None)._Fork
+    """Fork in the way that the spawn library does: what Python itself does besides writes to other pages.
+
+    Returns 0 in the copy, and elsewhere the process that waits for its end. That one does nothing else, so that it goes on
+    sharing with the copy all that the copy does not write to, whatever is written here.
+    """
+    library = ctypes.PyDLL(None)
+    fork, wait, end = library._Fork, library.waitpid, library._exit
     after_fork = ctypes.pythonapi.PyOS_AfterFork_Child
     ctypes.pythonapi.PyOS_BeforeFork()
-    copy: int = fork()
-    if copy == 0:
-        after_fork()
-    else:
+    waiting: int = fork()
+    if waiting != 0:
         ctypes.pythonapi.PyOS_AfterFork_Parent()
-    return copy
+        return waiting
+    copy = fork()
+    if copy != 0:
+        wait(copy, None, 0)
+        end(0)
+    after_fork()
+    return 0
 
 
-def _run_first_cell(host: socket.socket) -> None:
+def _run_first_cells(host: socket.socket, cells: Sequence[str]) -> int:
+    """Return the number of the process that ran them."""
     decoder = FrameDecoder()
-    answers: list[bytes] = []
     host.settimeout(_SECONDS)
     host.sendall(encode_message({"type": "welcome", "version": VERSIONS[1], "env": {}}))
-    host.sendall(
-        encode_message({"type": "execute", "id": "0" * 32, "code": "print(1)", "silent": False})
-    )
+    pid = 0
+    for code in cells:
+        host.sendall(
+            encode_message({"type": "execute", "id": "0" * 32, "code": code, "silent": False})
+        )
+        pid = _await_end(host, decoder)
+    return pid
+
+
+def _await_end(host: socket.socket, decoder: FrameDecoder) -> int:
+    answers: list[bytes] = []
+    pid = 0
     while b'"end"' not in b"".join(answers[-1:]):
-        data = host.recv(1 << 16)
-        if not data:
+        data, ancillary, *_ = host.recvmsg(1 << 16, socket.CMSG_SPACE(_CREDENTIALS.size))
+        if not data or not ancillary:
             raise OSError("the kernel ended in its rehearsal")
+        pid = _CREDENTIALS.unpack(ancillary[0][2])[0]
         answers += decoder.feed(data)
+    return pid
 
 
 def _send(descriptor: int, lists: list[list[Range]]) -> None:

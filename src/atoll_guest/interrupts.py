@@ -34,6 +34,11 @@ class Interrupts:
         # Kept, because each look-up of a method makes another object.
         self._ours = self._take
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a signal is held back."""
+        return self._pending
+
     def install(self) -> None:
         """Begin; only the main thread may."""
         _set_signal(_SIGINT, self._ours)

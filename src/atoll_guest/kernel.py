@@ -18,7 +18,7 @@ from os import _exit, getpid
 from os import close as _close
 from os import dup2 as _dup2
 from os import write as _write
-from typing import Any, Callable
+from typing import Any, Callable, ContextManager
 
 from atoll_guest.channel import Channel, ChannelClosed
 from atoll_guest.interrupts import Interrupts
@@ -41,8 +41,9 @@ _poll = select.poll
 class Kernel:
     """One interpreter behind one channel."""
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: Any, language: str = "python") -> None:
         self._executor = executor
+        self._language = language
         self._streams = Streams()
         self._interrupts = Interrupts()
         self._channel = Channel(-1)
@@ -70,7 +71,7 @@ class Kernel:
         try:
             self._move(descriptor)
             if not has_said_hello:
-                self._channel.hello()
+                self._channel.hello(self._language)
             while True:
                 self.serve_one()
         except ChannelClosed as error:
@@ -110,6 +111,16 @@ class Kernel:
         self._channel.acks = message.get("acks") is True
         if message.get("env"):
             os.environ.update(message["env"])
+        if message.get("cwd"):
+            os.chdir(message["cwd"])
+
+    def as_a_whole(self) -> ContextManager[None]:
+        """Return what holds a Ctrl-C back until a part of a cell's work is done."""
+        return self._interrupts
+
+    def is_interrupted(self) -> bool:
+        """Whether a Ctrl-C has come that is held back."""
+        return self._interrupts.is_pending
 
     # --- cells -------------------------------------------------------------------------------------------
 
@@ -284,6 +295,15 @@ class Kernel:
     def _check_original(self, what: str) -> None:
         if self._channel.descriptor < 0:
             raise RuntimeError(f"this is a forked copy of the kernel, which cannot {what}")
+
+
+def take_channel() -> int:
+    """Return the channel that a program finds as its standard input, which is empty from then on."""
+    channel = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    _close(nothing)
+    return channel
 
 
 def _end_copy(error: BaseException | None) -> None:

@@ -10,7 +10,8 @@ A silent cell is not counted.
 
 Beyond what the tables ask for, a message may carry:
 
-    welcome   env: names and values to add to the environment; acks: true if the host acknowledges while a cell runs
+    welcome   env: names and values to add to the environment; acks: true if the host acknowledges while a cell runs;
+              cwd: the directory to begin in
     input     eof: true if nobody is there to answer
     display   transient: what need not be saved, such as display_id; update: true if it replaces those of that id
 

@@ -18,11 +18,14 @@ from traitlets import Type
 from traitlets.config import Config
 
 from atoll_guest.display import KernelDisplayHook, KernelDisplayPublisher
+from atoll_guest.forms import register_forms
 from atoll_guest.late_installs import LateInstalls
 
 _FOLDER = "/tmp"
 # Matplotlib, if a cell loads it, loads this and shows figures at the end of a cell.
 _FIGURES = "module://matplotlib_inline.backend_inline"
+# Plotly's `show` gives the figure, of which a page is made that needs nothing else.
+_PLOTLY = "plotly_mimetype"
 
 
 class Shell(InteractiveShell):
@@ -35,6 +38,13 @@ class Shell(InteractiveShell):
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
         """Nothing: the kernel reports the error as a message."""
+
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
+        """Print what is given, which is why a value cannot be shown; the error of a cell is not."""
+        if exc_tuple is not None:
+            print(*self.InteractiveTB.structured_traceback(*exc_tuple), sep="\n", file=sys.stderr)
+        else:
+            super().showtraceback(exc_tuple, *args, **options)
 
     def enable_gui(self, gui: Any = None) -> None:
         """Nothing: there is no screen."""
@@ -63,7 +73,9 @@ def make_shell() -> Shell:
     builtins.get_ipython = shell.get_ipython  # type: ignore[attr-defined]
     sys.displayhook = shell.displayhook
     os.environ.setdefault("MPLBACKEND", _FIGURES)
-    sys.meta_path.append(LateInstalls())
+    os.environ.setdefault("PLOTLY_RENDERER", _PLOTLY)
+    register_forms(shell.display_formatter)
+    sys.meta_path.insert(0, LateInstalls())
     return shell
 
 

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
+import json
 import os
 import sys
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
-from atoll_guest.channel import HELLO
+from atoll_guest.arenas import arenas_together
+from atoll_guest.channel import make_hello
 from atoll_guest.hot_pages import tell_hot_pages
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 CONTROL, FILTER = 3, 4
 _SPAWN_LIBRARY = "/.atoll/spawn.so"
+_MANIFEST = "/opt/packages/manifest.json"
+_FONTS = "/opt/packages/.matplotlib"
 _COLLAPSE = 25  # MADV_COLLAPSE: large pages make the copy of page tables smaller
 _LARGE_PAGE = 2 << 20
 
@@ -34,24 +39,42 @@ _WARM_UP = (
     "1 + 1", "print(1)", "x = [1]\nx", "def f(a):\n    return a\nf(3)", "1 / 0", "%time 1", "{'a': (1, None)}",
     "display(1)",
 )  # fmt: skip
+# The same for what a template was built with, if it was loaded.
+_WARM_UP_OF = {
+    "numpy": ("import numpy as np\nnp.arange(3) + 1",),
+    "pandas": ("import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})",),
+}
+# What kernels are likely to begin with; what they need for it is theirs from the start.
+_FIRST_CELLS = ("print(1)",)
+_FIRST_CELLS_WITH = {
+    "numpy": ("import numpy as np\nprint(np.array([1, 2]).sum())",),
+    "pandas": (
+        "import pandas as pd\ndf = pd.DataFrame({'a': [1, 2], 'b': [3, 4]})\nprint(df.shape)",
+    ),
+}
 # Python adapts its code to what it sees; a copy that still did that would write to all of it.
 _ROUNDS = 20
 
 
 def main() -> None:
     """Warm up, serve, and in each copy be a kernel."""
+    library = ctypes.PyDLL(_SPAWN_LIBRARY)
     hooks = _LateHooks()
-    kernel = _make_kernel()
+    with arenas_together(library):
+        kernel = _make_kernel()
     hooks.stop_sorting()
     be_kernel = partial(_be_kernel, kernel, hooks, sources_of_chance())
-    library = ctypes.PyDLL(_SPAWN_LIBRARY)
     serve_interpreter = library.serve_interpreter
     after_fork = ctypes.pythonapi.PyOS_AfterFork_Child
     # Kernels have said it before they run any Python: the host looks at them meanwhile.
-    library.keep_hello(HELLO, len(HELLO))
+    hello = make_hello("python")
+    library.keep_hello(hello, len(hello))
     _check_single_thread()
-    _settle()
-    tell_hot_pages(library, be_kernel)
+    # No collection writes to what copies share.
+    gc.collect()
+    gc.freeze()
+    tell_hot_pages(library, be_kernel, (*_FIRST_CELLS, *_for_loaded(_FIRST_CELLS_WITH)))
+    _use_large_pages()
     ctypes.pythonapi.PyOS_BeforeFork()
     descriptor = serve_interpreter(CONTROL, FILTER)
     # From here on this is a kernel, in a sandbox.
@@ -100,12 +123,53 @@ def _make_kernel() -> Kernel:
     from atoll_guest.shell import make_shell
 
     executor = Executor(make_shell())
+    _preload()
     with _pipes_as_streams():
         kernel = Kernel(executor)
         kernel.install()
         _rehearse(kernel)
     executor.forget()
     return kernel
+
+
+def _preload() -> None:
+    """Load what the template was built for, if anything."""
+    try:
+        with open(_MANIFEST) as manifest:
+            names = json.load(manifest)["preload"]
+    except FileNotFoundError:
+        return
+    with _font_cache():
+        for name in names:
+            _load(name)
+
+
+def _load(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - kernels are told when they try it themselves
+        sys.stderr.write(f"{name} cannot be loaded ahead: {error}\n")
+        # Parts whose package is gone would be found, but be missing in the package once that is loaded again.
+        for part in sorted(sys.modules):
+            package = part.rpartition(".")[0]
+            if package and package not in sys.modules:
+                del sys.modules[part]
+
+
+@contextmanager
+def _font_cache() -> Iterator[None]:
+    """Have matplotlib read the cache that was made with the template, in place of a folder that it could write to: here is none."""
+    import tempfile
+
+    make = tempfile.mkdtemp
+    if os.path.isdir(_FONTS):
+        tempfile.mkdtemp = lambda *_args, **_options: _FONTS  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        tempfile.mkdtemp = make
+        # What it tells programs that it starts is not true in a sandbox, where there is room.
+        os.environ.pop("MPLCONFIGDIR", None)
 
 
 @contextmanager
@@ -127,16 +191,22 @@ def _rehearse(kernel: Kernel) -> None:
 
     from atoll_guest.messages import encode_message
 
+    own = (*_for_loaded(_WARM_UP_OF), *_for_loaded(_FIRST_CELLS_WITH))
     host, guest = socket.socketpair()
     with host, guest:
         kernel.attach(guest.fileno())
         for _ in range(_ROUNDS):
-            for code in _WARM_UP:
+            for code in (*_WARM_UP, *own):
                 request = {"type": "execute", "id": "rehearsal", "code": code, "silent": False}
                 host.sendall(encode_message(request))
                 kernel.serve_one()
                 host.recv(1 << 20)
         kernel.attach(-1)
+
+
+def _for_loaded(cells: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the cells for those packages that the template has loaded."""
+    return [code for name, codes in cells.items() if name in sys.modules for code in codes]
 
 
 def _check_single_thread() -> None:
@@ -146,10 +216,8 @@ def _check_single_thread() -> None:
         sys.exit(f"a zygote has to have one thread, not {threads}")
 
 
-def _settle() -> None:
-    """Make the memory that copies share last: no collection writes to it, few pages describe it."""
-    gc.collect()
-    gc.freeze()
+def _use_large_pages() -> None:
+    """Have few pages describe the memory that copies share. Last, as a write to what a copy shares splits them again."""
     libc = ctypes.CDLL(None)
     with open("/proc/self/maps") as maps:
         lines = maps.read().splitlines()
@@ -176,7 +244,9 @@ def sources_of_chance() -> list[Callable[[], Any]]:
         add = sys.modules["_ssl"].RAND_add
         renewals.append(lambda: add(os.urandom(32), 32.0))
     if "numpy.random" in sys.modules:
-        renewals.append(sys.modules["numpy.random"].seed)
+        seed = sys.modules["numpy.random"].seed
+        # As much chance as it would ask for itself, but in a tenth of the time.
+        renewals.append(lambda: seed(list(memoryview(os.urandom(32)).cast("I"))))
     if "tempfile" in sys.modules:
         sys.modules["tempfile"].__dict__["_name_sequence"] = None
     if "uuid" in sys.modules:

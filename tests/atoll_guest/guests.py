@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,16 +57,15 @@ class Answer:
 class Guest:
     """A kernel that runs as a child of this process, without a sandbox."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: Sequence[str] = (sys.executable, "-m", "atoll_guest")) -> None:
         self._channel, theirs = socket.socketpair()
         self._channel.settimeout(_SECONDS)
         self._decoder = FrameDecoder()
         self._messages: list[Message] = []
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "atoll_guest", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
+                command,
+                stdin=theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,

@@ -59,3 +59,28 @@ def test_openssl_draws_other_numbers_in_each_copy() -> None:
 def test_nothing_is_renewed_that_was_not_loaded() -> None:
     code = "import sys; from atoll_guest.zygote import sources_of_chance; sys.exit(len(sources_of_chance()))"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+NUMPY = """
+import os, sys, numpy.random
+from atoll_guest.zygote import sources_of_chance
+
+renewals = sources_of_chance() if sys.argv[1] == "renewed" else []
+for _ in range(2):
+    if os.fork() == 0:
+        for renew in renewals:
+            renew()
+        os.write(1, numpy.random.bytes(16).hex().encode() + b"\\n")
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_numpy_draws_other_numbers_in_each_copy() -> None:
+    drawn = {}
+    for how in ("as it was", "renewed"):
+        command = [sys.executable, "-c", NUMPY, how]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        drawn[how] = set(done.stdout.split())
+    assert len(drawn["as it was"]) == 1
+    assert len(drawn["renewed"]) == 2

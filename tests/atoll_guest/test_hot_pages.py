@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import socket
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from atoll_guest import hot_pages
+from atoll_guest.frames import FrameDecoder
 from atoll_guest.hot_pages import tell_hot_pages
 from atoll_guest.messages import encode_message
 
@@ -47,17 +49,33 @@ def memory() -> mmap.mmap:
 # A copy of a test run that has threads is what Python warns of; it lives for milliseconds and takes no lock.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/PID/pagemap")
-def test_pages_that_a_kernel_writes_to_are_told(memory: mmap.mmap) -> None:
+def test_pages_that_a_kernel_writes_to_in_its_first_cells_are_told(
+    memory: mmap.mmap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork = hot_pages._fork_as_zygotes_do
+
+    def fork_and_write() -> int:
+        """Be an observer that has written to a page, and writes to it again."""
+        memory[20 * PAGE] = 1
+        waiting = fork()
+        if waiting != 0:
+            memory[20 * PAGE] = 2
+        return waiting
+
+    monkeypatch.setattr(hot_pages, "_fork_as_zygotes_do", fork_and_write)
+
     def be_kernel(descriptor: int) -> None:
         channel = socket.socket(fileno=descriptor)
-        channel.recv(1 << 16)
-        memory[3 * PAGE] = 1
-        memory[4 * PAGE] = 1
-        channel.sendall(encode_message({"type": "end"}))
-        channel.recv(1)
+        decoder = FrameDecoder()
+        while data := channel.recv(1 << 16):
+            for frame in decoder.feed(data):
+                message = json.loads(frame)
+                if message["type"] == "execute":
+                    memory[int(message["code"]) * PAGE] = 1
+                    channel.sendall(encode_message({"type": "end"}))
 
     library = Library()
-    tell_hot_pages(library, be_kernel)  # type: ignore[arg-type]
+    tell_hot_pages(library, be_kernel, ("3", "4", "9"))  # type: ignore[arg-type]
     start = address_of(memory)
     told = {
         (at - start) // PAGE
@@ -65,15 +83,15 @@ def test_pages_that_a_kernel_writes_to_are_told(memory: mmap.mmap) -> None:
         for at in range(first, end, PAGE)
         if 0 <= at - start < PAGES * PAGE
     }
-    assert told == {3, 4}
+    assert told == {3, 4, 9}
     assert library.reads
 
 
 def test_a_kernel_that_fails_its_rehearsal_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_be_kernel: object) -> None:
+    def fail(_be_kernel: object, _first_cells: object) -> None:
         raise OSError("no copy could be made")
 
     monkeypatch.setattr(hot_pages, "_watch", fail)
     library = Library()
-    tell_hot_pages(library, lambda descriptor: None)  # type: ignore[arg-type]
+    tell_hot_pages(library, lambda descriptor: None, ())  # type: ignore[arg-type]
     assert (library.writes, library.reads) == ([], [])

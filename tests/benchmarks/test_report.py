@@ -16,9 +16,9 @@ from benchmarks.catalog import BENCHMARKS
 from benchmarks.contest import Outcome, Pairs
 from benchmarks.create_counts import parse_counts
 from benchmarks.memory import own_descendants, parse_rollup
-from benchmarks.places import Failed
 from benchmarks.report import Report, table
 from benchmarks.targets import TARGETS, Target
+from tools.places import Failed
 
 pytestmark = pytest.mark.any_user
 
@@ -146,7 +146,17 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_benchmarks_have_the_names_that_are_promised() -> None:
     promised = {"create", "cell", "throughput", "density", "inside", "files"}
-    assert set(BENCHMARKS) == promised | {"create-counts", "pool", "node", "egress"}
+    assert set(BENCHMARKS) == promised | {
+        "create-counts",
+        "data",
+        "create-http",
+        "cells-http",
+        "pool",
+        "node",
+        "egress",
+        "kernels",
+        "engines",
+    }
 
 
 def test_what_is_not_built_is_shown_with_its_reason(report: Report) -> None:

@@ -27,6 +27,7 @@ def make_engine(
     mountable: Sequence[Path] = (),
     trees: catalog.Trees = MappingProxyType({}),
     lasting: Lasting | None = None,
+    containers: catalog.ContainerSettings | None = None,
 ) -> Engine:
     return BrokenEngine() if os.environ.get("FAKE_ENGINE_BROKEN") else FakeEngine()
 

@@ -40,7 +40,7 @@ class Screen:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
-    def expect(self, text: str, seconds: float = 20) -> None:
+    def expect(self, text: str, seconds: float = 60) -> None:
         """Read until `text` is on the screen."""
         deadline = time.monotonic() + seconds
         while text.encode() not in self.shown:
@@ -49,7 +49,7 @@ class Screen:
             if select.select([self.master], [], [], left)[0]:
                 self.shown += os.read(self.master, 65536)
 
-    def follow(self, text: str, seconds: float = 20) -> None:
+    def follow(self, text: str, seconds: float = 60) -> None:
         """Read until `text` is on the screen, after all that was followed before."""
         before, self.shown = self.shown[: self.followed], self.shown[self.followed :]
         try:
@@ -67,7 +67,7 @@ class Screen:
 
     def end(self) -> int:
         """Wait for the end, reading on so that nothing blocks."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"still running after {self.shown!r}"
             if select.select([self.master], [], [], 0.05)[0]:

@@ -1,4 +1,4 @@
-"""`atoll doctor`, `atoll up` and `atoll version`, as real processes."""
+"""`atoll doctor` and `atoll version`, as real processes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def test_one_line_per_check(atoll: Atoll) -> None:
     assert len(checks) >= 25
     assert set(checks) <= {"ok", "warn", "fail"}
     assert f"engine {atoll.engine}" in lines
-    assert lines[-1] == f"engines that work: {atoll.engine}"
+    said, _colon, engines = lines[-1].partition(": ")
+    assert said == "engines that work"
+    assert atoll.engine in engines.split(", ")
     assert b"\x1b" not in done.stdout
 
 
 def test_json_holds_the_same(atoll: Atoll) -> None:
     told = json.loads(atoll("doctor", "--json").stdout)
     assert told["ok"] is True
-    assert told["working_engines"] == [atoll.engine]
+    assert atoll.engine in told["working_engines"]
     assert len(told["host"]) >= 25
     for check in [*told["host"], *told["engines"][atoll.engine]]:
         assert set(check) == {"name", "ok", "found", "fix", "required"}
@@ -97,17 +99,6 @@ def read_screen(master: int) -> bytes:
     except OSError:
         # The kernel's way of saying that nobody holds the other end any more.
         return b""
-
-
-def test_a_first_sandbox(real_atoll: Atoll) -> None:
-    shown = real_atoll("up").stdout.decode()
-    assert "6 * 7 = 42" in shown
-    assert "capabilities none" in shown
-    assert "system calls are filtered" in shown
-    told = json.loads(real_atoll("up", "--json").stdout)
-    assert told["engine"] == "namespaces"
-    assert told["inside"]["seccomp"] == "2"
-    assert {"mnt", "net", "pid", "user"} <= set(told["separate_namespaces"])
 
 
 def test_version(fake_atoll: Atoll) -> None:

@@ -89,7 +89,7 @@ def test_output_that_nobody_reads_ends_quietly(fake_atoll: Atoll) -> None:
     process = fake_atoll.start("doctor", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert process.wait(timeout=30) == 141
+    assert process.wait(timeout=60) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
 

@@ -1,4 +1,4 @@
-"""Commands on a running node: create, ls, exec, logs, cp, rm."""
+"""Commands on a running node: create, ls, exec, logs, cp, pause, stop, resume, rm."""
 
 from __future__ import annotations
 
@@ -252,3 +252,24 @@ def test_a_terminal_is_joined(node: RunningNode, box: str) -> None:
         assert screen.is_restored()
     finally:
         screen.close()
+
+
+def test_a_persistent_sandbox_is_stopped_and_resumed(atoll: Commands) -> None:
+    made = atoll("create", "--template", "base", "--persistent").strip()
+    try:
+        atoll("exec", made, "--", "sh", "-c", "echo kept > file")
+        assert atoll("stop", made).strip() == made
+        assert any(made in line and "stopped" in line for line in atoll("ls").splitlines())
+        refused = atoll.run("exec", made, "--", "true")
+        assert refused.returncode == 125 and b"resume it first" in refused.stderr
+        assert atoll("resume", made).strip() == made
+        assert atoll("exec", made, "--", "cat", "file") == "kept\n"
+    finally:
+        atoll("rm", made)
+
+
+def test_a_sandbox_that_is_not_persistent_is_not_stopped(atoll: Commands, box: str) -> None:
+    refused = atoll.run("stop", box)
+    assert refused.returncode == 125 and b"persistent" in refused.stderr
+    nobody = atoll.run("stop", box, "nobody-at-all")
+    assert b"there is no sandbox" in nobody.stderr

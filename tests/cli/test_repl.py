@@ -215,7 +215,7 @@ def test_a_closed_window_ends_the_session(prepared: Atoll, doing: str) -> None:
         screen.type("import time; print('be' + 'gun'); time.sleep(1000)\r")
         screen.follow("begun")
     screen.close_window()
-    assert screen.process.wait(timeout=20) == 128 + signal.SIGHUP
+    assert screen.process.wait(timeout=60) == 128 + signal.SIGHUP
 
 
 def test_a_reader_who_has_gone_ends_it_quietly(prepared: Atoll) -> None:
@@ -324,3 +324,31 @@ def test_a_failure_of_ours_is_told(prepared: Atoll, fake_atoll: Atoll) -> None:
     done = fake_atoll("repl", stdin=b"1")
     assert done.returncode == 125
     assert done.stderr.startswith(b"atoll: ")
+
+
+def test_a_shell_is_talked_to_as_well(prepared: Atoll) -> None:
+    shown = Screen(prepared, "repl", "--language", "bash")
+    shown.follow("Bash in a sandbox of its own", 60)
+    shown.follow("In [1]:", 60)
+    shown.type("x=6; cd /usr\r")
+    shown.follow("In [2]:")
+    shown.type("for i in 1 2; do\r")
+    shown.follow("...:")
+    shown.type("echo $((x * i))\r")
+    shown.follow("...:")
+    shown.type("done; pwd; false\r")
+    shown.follow("12\r\n/usr\r\nExitCode 1")
+    shown.follow("In [3]:")
+    shown.type("echo up$x; sleep 1000\r")
+    shown.follow("up6")
+    shown.type("\x03")
+    shown.follow("In [4]:")
+    shown.type("exit\r")
+    assert shown.end() == 0
+    assert shown.is_restored()
+
+
+def test_a_language_without_kernels_is_refused(prepared: Atoll) -> None:
+    result = prepared("repl", "--language", "cobol")
+    assert result.returncode == 2
+    assert b"cobol" in result.stderr

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from atoll.cli.repl_cells import CellReader, CellSplitter
+from atoll.cli.repl_cells import CellSplitter, PythonReader, make_reader
 
 pytestmark = pytest.mark.any_user
 
@@ -60,9 +60,49 @@ def test_no_line_is_lost_or_moved(lines: list[str]) -> None:
 
 
 def test_the_next_line_is_indented_as_it_has_to_be() -> None:
-    reader = CellReader()
+    reader = PythonReader()
     assert reader.indent("def f():") == 4
     assert reader.indent("if a:\n    for b in c:") == 8
     assert not reader.is_whole("def f():\n    return 1")
     assert reader.is_whole("def f():\n    return 1\n    ")
     assert reader.is_whole("x = 1")
+
+
+WHOLE = {
+    "bash": [
+        "echo 'a'", "if true; then echo; fi", "for i in 1 2; do echo $i; done", "case x in (x) echo;; esac",
+        "f() { echo; }", "x=$(ls)", 'echo "a $(b) c"', "echo done", "echo \\'", "# 'open", "a=b#'c'", "ls | wc -l",
+        "echo if-not", "echo ${x[0]}", "while true; do\n\n",
+    ],
+    "node": ["f({a: [1]})", "const s = `a ${b}`", "// (", "/* ( */ 1", "'it\\'s'", "x = {\n\n", "1"],
+    "r": ["f <- function(x) { x }", "x <- 'a)'", "# (", "c(1, 2)", 'x[["a"]]'],
+}  # fmt: skip
+UNFINISHED = {
+    "bash": [
+        "echo 'a", 'echo "a', "if true; then", "for i in 1; do", "f() {", "x=$(ls", "echo a \\", "case x in",
+        "echo `ls", "while :; do if x; then",
+    ],
+    "node": ["const f = () => {", "`abc", "foo(1,", "[1,\n2", "if (x) {"],
+    "r": ["f <- function(x) {", "c(1,", "'abc", "x[["],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("language", "code"), [(x, code) for x in WHOLE for code in WHOLE[x]])
+def test_code_of_other_languages_is_whole_when_all_is_closed(language: str, code: str) -> None:
+    assert make_reader(language).is_whole(code)
+
+
+@pytest.mark.parametrize(
+    ("language", "code"), [(x, code) for x in UNFINISHED for code in UNFINISHED[x]]
+)
+def test_code_of_other_languages_goes_on_while_something_is_open(language: str, code: str) -> None:
+    reader = make_reader(language)
+    assert not reader.is_whole(code)
+    # Whatever is misjudged, an empty line ends it.
+    assert reader.is_whole(f"{code}\n\n")
+
+
+def test_open_parts_are_indented() -> None:
+    assert make_reader("node").indent("f(() => {") == 4
+    assert make_reader("bash").indent("for i in 1; do") == 2
+    assert make_reader("r").indent("x") == 0

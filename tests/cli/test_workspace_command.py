@@ -55,6 +55,7 @@ def test_removal_removes_all_that_are_named_or_none(real_atoll: Atoll) -> None:
         ("workspace", "rm"),
         ("workspace", "ls", "lagoon"),
         ("workspace", "burn", "lagoon"),
+        ("workspace", "rm", "--all", "lagoon"),
     ],
     ids=" ".join,
 )
@@ -97,6 +98,10 @@ def test_a_node_and_programs_beside_it_share_workspaces(node: RunningNode) -> No
     for more in ({}, {"ATOLL_URL": node.address}):
         (told,) = json.loads(atoll("workspace", "ls", "--json", **more).stdout)
         assert (told["id"], told["sandbox"]) == ("lagoon", box)
+        (listed,) = json.loads(atoll("workspace", "ls", "--all", "--json", **more).stdout)
+        assert (listed["id"], listed["owner"]) == ("lagoon", "local")
+        heading, row = atoll("workspace", "ls", "--all", **more).stdout.splitlines()
+        assert (heading.split()[:2], row.split()[:2]) == (["OWNER", "ID"], ["local", "lagoon"])
         assert atoll("workspace", "rm", "lagoon", **more).returncode == 125
     assert atoll("rm", box).returncode == 0
     beside = atoll("run", "--workspace", "lagoon", "-c", "print(open('file').read())")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -123,8 +124,8 @@ def test_a_cell_shows_itself_in_a_notebook() -> None:
     with Sandbox() as sandbox:
         cell = sandbox.run_code("from IPython.display import HTML\nHTML('<b>bold</b>')")
     assert cell.html == "<b>bold</b>"
-    data, _metadata = make().format(cell)
-    assert data["text/html"] == "<b>bold</b>"
+    data, _metadata = make().format(cell.result)
+    assert 'srcdoc="<b>bold</b>"' in data["text/html"]
 
 
 def test_callbacks_are_called_in_the_callers_thread_and_may_use_the_sandbox() -> None:
@@ -178,3 +179,30 @@ def test_importing_loads_nothing_heavy_and_a_program_ends_cleanly() -> None:
     program = "from atoll import Sandbox; s = Sandbox(); print(s.run_code('6 * 7').text)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"42\n", b"")
+
+
+_SIGNALS_IN_VAIN = """
+import signal
+for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+from atoll import Sandbox
+look = "import re\\nre.findall('Sig(?:Ign|Blk):.*', open('/proc/self/status').read())"
+for template in ("base", "python"):
+    with Sandbox(template=template) as sandbox:
+        print(sandbox.commands.run(["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"]).stdout)
+        print(sandbox.commands.run("yes | head -n 1").stderr)
+        if template == "python":
+            print(sandbox.run_code(look).text)
+"""
+
+
+def test_signals_that_a_program_ignores_are_not_ignored_inside() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _SIGNALS_IN_VAIN], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    found = re.findall(r"Sig(?:Ign|Blk):(?:\t|\\t)([0-9a-f]{16})", result.stdout)
+    nothing, of_python = "0" * 16, "0000000001001000"  # SIGPIPE and SIGXFSZ, as in any Python
+    assert found == [nothing] * 5 + [of_python]
+    assert result.stdout.count("b''") == 2

@@ -23,8 +23,8 @@ from atoll.errors import (
 pytestmark = pytest.mark.any_user
 
 ERROR = (
-    '{"error": {"code": "%s", "message": "said so", "details": {"message": "x", "limit": 3},'
-    ' "retryable": false}}'
+    '{"code": "%s", "message": "said so", "details": {"message": "x", "limit": 3},'
+    ' "retryable": false, "next_step": null}'
 )
 
 
@@ -54,6 +54,26 @@ def answering(path: Path, *answers: bytes) -> Iterator[HttpNode]:
 def answer(status: int, body: str, length: int | None = None) -> bytes:
     size = len(body) if length is None else length
     return f"HTTP/1.1 {status} X\r\nContent-Length: {size}\r\n\r\n{body}".encode()
+
+
+async def test_a_refusal_is_read_though_nobody_heard_the_request_out(tmp_path: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(tmp_path / "node.sock"))
+    listener.listen()
+
+    def refuse() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(answer(503, ERROR % "unavailable"))
+
+    thread = threading.Thread(target=refuse)
+    thread.start()
+    with listener:
+        async with HttpNode(f"unix://{tmp_path}/node.sock") as node:
+            # More than the kernel takes for somebody who does not read.
+            with pytest.raises(Unavailable, match="said so"):
+                await node.call("POST", "/sandboxes", body={"env": {"A": "x" * (8 << 20)}})
+        thread.join(60)
 
 
 def test_the_address_is_that_of_the_environment() -> None:

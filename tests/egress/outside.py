@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import dns.flags
 import dns.message
@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 Answer = Sequence[str] | Callable[[], Sequence[str]]
+Server = TypeVar("Server", bound="WebServer")
 
 
 class NameServer:
@@ -91,7 +92,7 @@ class NameServer:
         return reply
 
 
-class _Handler(BaseHTTPRequestHandler):
+class WebServerHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: WebServer
 
@@ -99,26 +100,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.seen.append((self.command, self.path, dict(self.headers.items())))
         path = self.path.partition("?")[0]
         if path.startswith("/bytes/"):
-            self._answer(200, b"x" * int(path.rpartition("/")[2]))
+            self.answer(200, b"x" * int(path.rpartition("/")[2]))
         elif path.startswith("/chunks/"):
             self._answer_in_chunks(int(path.rpartition("/")[2]))
         elif path.startswith("/to/"):
-            self._answer(302, b"", [("Location", f"http://{path[4:]}")])
+            self.answer(302, b"", [("Location", f"http://{path[4:]}")])
         elif path == "/head":
-            self._read_body()
-            self._answer(200, str(self.headers).encode(), [("X-Head", self.headers["X-Api-Key"])])
+            self.read_body()
+            self.answer(200, str(self.headers).encode(), [("X-Head", self.headers["X-Api-Key"])])
         elif path == "/packed":
-            self._answer(200, b"anything", [("Content-Encoding", "gzip")])
+            self.answer(200, b"anything", [("Content-Encoding", "gzip")])
         elif path == "/socket":
             self._speak_websocket()
         else:
-            body = self._read_body()
+            body = self.read_body()
             self.server.bodies.append(body)
-            self._answer(200, body or b"hello")
+            self.answer(200, body or b"hello")
 
     do_POST = do_PUT = do_HEAD = do_DELETE = do_GET
 
-    def _read_body(self) -> bytes:
+    def read_body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") == "chunked":
             body = b""
             while size := int(self.rfile.readline(), 16):
@@ -128,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             return body
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
-    def _answer(self, status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> None:
+    def answer(self, status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> None:
         self.send_response(status)
         for name, value in (*headers, ("Content-Length", str(len(body)))):
             self.send_header(name, value)
@@ -169,7 +170,7 @@ class WebServer(ThreadingHTTPServer):
     request_queue_size = 512
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), WebServerHandler)
         self._context = context
         self.seen: list[tuple[str, str, dict[str, str]]] = []
         self.bodies: list[bytes] = []
@@ -194,7 +195,7 @@ class WebServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(server: WebServer) -> Iterator[WebServer]:
+def serving(server: Server) -> Iterator[Server]:
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from atoll.engines.contract import Engine, Sandbox
+from atoll.model.attempt import NotedAttempt
 from atoll.model.ids import SandboxId
 from atoll.model.network import Network, NetworkLimits
 from atoll.model.sandbox import SandboxSpec
-from atoll.node.attempt_log import MemoryAttempts, NotedAttempt
+from atoll.node.attempt_log import MemoryAttempts
 from atoll.node.commands import Commands
 from atoll.node.egress import Egress, EgressRules
 from atoll.node.network_files import NetworkFiles
@@ -63,10 +64,14 @@ class Outlet:
 
 @asynccontextmanager
 async def opened_outlet(
-    engine: Engine, folder: Path, opened: Mapping[str, Sequence[str]], dns: Sequence[str]
+    engine: Engine,
+    folder: Path,
+    opened: Mapping[str, Sequence[str]],
+    dns: Sequence[str],
+    trusted: str | None = None,
 ) -> AsyncIterator[Outlet]:
     """A way out through which the operator lets some names lead to private addresses."""
-    rules = EgressRules(allow_open=True, opened=opened, dns=dns, limits=ROOM)
+    rules = EgressRules(allow_open=True, opened=opened, dns=dns, limits=ROOM, trusted=trusted)
     outlet = Outlet(engine, Egress(rules, NetworkFiles(folder / "network"), MemoryAttempts()))
     try:
         yield outlet

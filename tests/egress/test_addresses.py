@@ -29,7 +29,14 @@ PUBLIC_V6 = ("2606:4700::1111", "2001:4860:4860::8888", "2a00:1450::1", "2001:20
 # Here the addresses within decide, which other tests are about.
 CARRIERS = [
     ip_network(text)
-    for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "2001::/32")
+    for text in (
+        "::/96",
+        "::ffff:0:0/96",
+        "::ffff:0:0:0/96",
+        "64:ff9b::/96",
+        "2001::/32",
+        "2002::/16",
+    )
 ]
 # In each, the IPv4 address that is within decides.
 DISGUISES = {

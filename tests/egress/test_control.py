@@ -58,7 +58,8 @@ def test_what_is_no_message_is_refused_and_its_descriptors_are_closed(
     socket.send_fds(pair[0], [packet], [0, 0])
     with pytest.raises((InvalidRequest, RecursionError)):
         control.receive(pair[1])
-    assert set(os.listdir("/proc/self/fd")) == before
+    # Others in this process may close some of theirs meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_memory_that_can_still_change_is_refused(pair: Pair) -> None:

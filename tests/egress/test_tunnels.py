@@ -159,7 +159,7 @@ async def test_without_descriptors_for_pipes_it_copies(ends: Ends) -> None:
 
 
 async def test_nothing_is_left_open_however_it_ends(ends: Ends) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     running = asyncio.create_task(ends.tunnel(Allowed(), Allowed()).run())
     sending = asyncio.create_task(send_all(ends.near, bytes(MUCH)))
     # Nobody reads, so both pipes and sockets are full when it is ended.
@@ -168,7 +168,8 @@ async def test_nothing_is_left_open_however_it_ends(ends: Ends) -> None:
     for task in (running, sending):
         task.cancel()
     await asyncio.wait([running, sending])
-    assert len(os.listdir("/proc/self/fd")) == before
+    # Others in this process may close some of theirs meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def pipes_open() -> int:

@@ -99,7 +99,7 @@ def _file(name: str) -> When:
     return lambda _files, written, *_rest: bool(written == name)
 
 
-def _has_frame(_spool: Any, frame: bytes) -> bool:
+def _has_frame(_spool: Any, frame: bytes, _place: int) -> bool:
     return bool(frame)
 
 
@@ -221,7 +221,7 @@ STEPS: Mapping[str, Step] = {
     "adopt.executions_done": _after(
         f"{_NODE}.execution_adoption:ExecutionAdoption.adopt", chapter=Chapter.START
     ),
-    "adopt.socket_bound": _after("atoll.server.listening:_bind", chapter=Chapter.START),
+    "adopt.socket_bound": _after("atoll.server.sockets:_bind", chapter=Chapter.START),
     # A node is told to end.
     "keep.told": _before("atoll.server.listening:_drain", chapter=Chapter.KEEPING),
     "keep.to_be_left": _before(f"{_NODE}.node:Node.leave", chapter=Chapter.KEEPING),

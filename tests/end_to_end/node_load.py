@@ -11,10 +11,14 @@ from typing import Any, TypeVar
 import anyio
 
 from atoll.client.http import HttpNode
-from atoll.errors import Unavailable
+from atoll.errors import Unauthorized, Unavailable
 from atoll.model.execution import EventType
 
 Answer = TypeVar("Answer")
+
+_BEGIN_SECONDS = 300.0
+# Often enough to meet a node that has only just begun to listen, and not so often that it has no time to start.
+_PAUSE_SECONDS = 0.05
 
 COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.003; done"
 _CELL = "import time\nx = globals().get('x', 0) + 1\nprint(x)\ntime.sleep({seconds})\nprint(-x)\nx"
@@ -29,6 +33,7 @@ class Findings:
     cells: int = 0
     files: int = 0
     sandboxes: int = 0
+    tokens: int = 0
     commands_lost: int = 0
     kernels_lost: int = 0
     kernels: int = 0
@@ -38,25 +43,36 @@ class Findings:
 class Load:
     """Clients of one node; each goes on where it was when the node comes back."""
 
-    def __init__(self, address: str, seed: int) -> None:
+    def __init__(self, address: str, seed: int, token: str | None = None) -> None:
         self.findings = Findings()
         self.address = address
+        self._token = token
         self._chance = random.Random(seed)
         self._over = anyio.Event()
+
+    async def has_begun(self) -> None:
+        """Return when every kind of client has got something done."""
+        with anyio.fail_after(_BEGIN_SECONDS):
+            while not (self.findings.cells and self.findings.files and self.findings.sandboxes):
+                await anyio.sleep(0.05)
 
     def end(self) -> None:
         """Let all clients come to their end."""
         self._over.set()
 
+    def client(self) -> HttpNode:
+        """Return a new connection to the node."""
+        return HttpNode(self.address, self._token)
+
     async def persist(self, call: Callable[[HttpNode], Awaitable[Answer]]) -> Answer:
         """Make a call again and again until it is answered; a refusal for the moment is none."""
         while True:
             try:
-                async with HttpNode(self.address) as node:
+                async with self.client() as node:
                     return await call(node)
             except Unavailable:
                 self.findings.refusals += 1
-                await anyio.sleep(0.02)
+                await anyio.sleep(_PAUSE_SECONDS)
 
     async def ask(self, method: str, path: str, **options: Any) -> Any:
         """Send a request until it is answered."""
@@ -80,7 +96,7 @@ class Load:
         seen, start = b"", 0
         while not self._over.is_set():
             try:
-                async with HttpNode(self.address) as node:
+                async with self.client() as node:
                     async for event in node.events(execution, start):
                         start = event.seq + 1
                         seen += event.data
@@ -91,7 +107,7 @@ class Load:
                         if self._over.is_set():
                             break
             except Unavailable:
-                await anyio.sleep(0.02)
+                await anyio.sleep(_PAUSE_SECONDS)
         numbers = [int(line) for line in seen.splitlines()[:-1]]
         if numbers != list(range(1, len(numbers) + 1)):
             self._fault(f"lines were lost or repeated near {_first_gap(numbers)}")
@@ -148,6 +164,34 @@ class Load:
                 self._fault("a sandbox lives that was destroyed")
             self.findings.sandboxes += 1
 
+    async def hold_tokens(self) -> None:
+        """Make tokens and revoke every other one: what was acknowledged is so, for those that were made before, too."""
+        held: list[str] = []
+        while not self._over.is_set():
+            made = await self.ask("POST", "/tokens", body={"name": "held"})
+            if self.findings.tokens % 2:
+                await self.ask("DELETE", f"/tokens/{made['id']}")
+                if await self._is_known(made["token"]):
+                    self._fault("a token works that was revoked")
+            else:
+                held.append(made["token"])
+            if not await self._is_known(self._chance.choice(held)):
+                self._fault("a token is not known that was made")
+            self.findings.tokens += 1
+            # Those that are void are few enough to be refused one by one.
+            await anyio.sleep(1)
+
+    async def _is_known(self, token: str) -> bool:
+        async def ask(_own: HttpNode) -> bool:
+            async with HttpNode(self.address, token) as node:
+                try:
+                    await node.call("GET", "/auth/me")
+                except Unauthorized:
+                    return False
+                return True
+
+        return await self.persist(ask)
+
     async def put(self, path: str, data: bytes) -> None:
         """Write a file, until that was acknowledged."""
         await self.persist(lambda node: node.call("PUT", path, data=_once(data)))
@@ -168,7 +212,7 @@ class Load:
         printed, result, start = b"", None, 0
         while True:
             try:
-                async with HttpNode(self.address) as node:
+                async with self.client() as node:
                     async for event in node.events(execution, start):
                         start = event.seq + 1
                         printed += event.data
@@ -177,7 +221,7 @@ class Load:
                         if event.type is EventType.END:
                             return printed, dict(event.value), result
             except Unavailable:
-                await anyio.sleep(0.02)
+                await anyio.sleep(_PAUSE_SECONDS)
 
     def _fault(self, what: str) -> None:
         self.findings.faults.append(what)

@@ -145,7 +145,7 @@ TOOLS = [
     shell("curl_version", "curl --version | head -1 | cut -d' ' -f1", "curl", "curl"),
     shell("curl_from_a_server", """
         echo page > index.html; python3 -m http.server 8000 --bind 127.0.0.1 > log 2>&1 &
-        for i in $(seq 200); do curl -sf http://localhost:8000/ && break; sleep 0.05; done
+        for i in $(seq 1000); do curl -sf http://localhost:8000/ && break; sleep 0.05; done
         kill %1""", "page", "curl python3"),
     shell("curl_without_network", "curl -s --max-time 5 http://192.0.2.1/; echo $?", "7", "curl"),
     shell("jq", """echo '{"a": [1, 2]}' | jq -c .a""", "[1,2]", "jq"),
@@ -160,7 +160,7 @@ TOOLS = [
           "hello", "vim"),
     shell("tmux_detached", """
         tmux -f /dev/null new-session -d 'echo from tmux > out'
-        for i in $(seq 200); do test -s out && break; sleep 0.05; done; cat out""",
+        for i in $(seq 1000); do test -s out && break; sleep 0.05; done; cat out""",
         "from tmux", "tmux"),
 ]  # fmt: skip
 

@@ -17,6 +17,7 @@ import pytest
 
 from atoll.client.http import HttpNode
 from atoll.errors import AtollError, LimitExceeded, Unavailable
+from tests import preloaded
 from tests.campaigns import Campaign
 from tests.end_to_end.faults import Faults
 from tests.end_to_end.test_full_disks import check_unharmed
@@ -78,7 +79,7 @@ async def ask_for_health(node: RunningNode, refusals: list[Unavailable]) -> None
 @pytest.mark.skipif(not _PIDS.is_dir(), reason="there is no pids hierarchy of cgroups here")
 async def test_without_processes_a_node_refuses_and_heals(campaign: Campaign) -> None:
     with few_processes() as limit, running_node() as node:
-        limit.leave_alone(os.getpid())
+        limit.leave_alone()
         async with node.client() as client:
             # Whoever is refused a kernel cannot tell whose limit that was: the sandbox's has the same error.
             work = await Work.begin(client, (Unavailable, LimitExceeded))
@@ -106,11 +107,17 @@ class ProcessLimit:
     def set(self, most: int | None) -> None:
         (self._group / "pids.max").write_text("max" if most is None else str(most))
 
-    def take_in(self, pid: int) -> None:
-        (self._group / "cgroup.procs").write_text(str(pid))
+    def take_in(self) -> None:
+        """Have all that these tests start from now on be in it."""
+        self._move(self._group)
 
-    def leave_alone(self, pid: int) -> None:
-        (self._group.parent / "cgroup.procs").write_text(str(pid))
+    def leave_alone(self) -> None:
+        """Have nothing more that these tests start be in it."""
+        self._move(self._group.parent)
+
+    def _move(self, group: Path) -> None:
+        for pid in (os.getpid(), *preloaded.helpers()):
+            (group / "cgroup.procs").write_text(str(pid))
 
 
 @contextmanager
@@ -119,12 +126,12 @@ def few_processes() -> Iterator[ProcessLimit]:
     group = _PIDS / f"test-{secrets.token_hex(6)}"
     group.mkdir()
     limit = ProcessLimit(group)
-    limit.take_in(os.getpid())
+    limit.take_in()
     try:
         yield limit
     finally:
         limit.set(None)
-        limit.leave_alone(os.getpid())
+        limit.leave_alone()
         group.rmdir()
 
 

@@ -197,7 +197,7 @@ async def try_to_create(client: HttpNode) -> AtollError | None:
 
 
 async def eventually_ended(client: HttpNode, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while True:
             answer: dict[str, Any] = await client.call("POST", path, body=body)
             if answer["outcome"].get("status") == "ok":

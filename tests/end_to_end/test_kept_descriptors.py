@@ -19,7 +19,7 @@ from tests.running_node import RunningNode, running_node
 
 COUNT = 20
 NOWHERE = "/nowhere"
-_SECONDS = 30.0
+_SECONDS = 60.0
 
 Use = Callable[[HttpNode, str], Awaitable[None]]
 

@@ -25,7 +25,7 @@ from tests.host_state import descendants, eventually, name_of, parent_of, starte
 from tests.running_node import RunningNode, running_node
 
 # Nothing may hang, however busy the machine is. What is promised, a second, is printed to be compared.
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 90.0
 _TEMPLATES = ("base", "python")
 # What may happen to a call whose sandbox, or whose keeper, goes away under it.
 _EXPECTED = (Conflict, NotFound, Unavailable)
@@ -112,7 +112,7 @@ async def test_killed_zygotes_harm_no_sandbox_and_are_replaced(
     # One that was being made at that very moment is tried again by the engine, and then by its caller.
     assert found.refusals <= kills
     await anyio.to_thread.run_sync(node.stop)
-    assert eventually(lambda: not started_since(before), 30), started_since(before)
+    assert eventually(lambda: not started_since(before), 60), started_since(before)
 
 
 async def find_when_warm(load: Load, before: set[int]) -> int:
@@ -190,14 +190,14 @@ async def test_a_killed_keeper_ends_its_sandboxes_and_the_node_goes_on(
             seconds.append(await create_and_use(load, campaign.random.choice(_TEMPLATES)))
             over.set()
         assert refused == []
-        assert eventually(lambda: not any(map(host_state.is_running, below)), 5)  # noqa: B023
+        assert eventually(lambda: not any(map(host_state.is_running, below)), 60)  # noqa: B023
         for witness in witnesses:
             await check_lost(load, witness)
         ids += [witness.sandbox for witness in witnesses]
     print(f"{kills} kills, created after {median(seconds):.2f} s, {max(seconds):.2f} s at most")
     assert not [path for each in ids for path in host_state.cgroup_directories(each)]
     await anyio.to_thread.run_sync(node.stop)
-    assert eventually(lambda: not started_since(before), 30), started_since(before)
+    assert eventually(lambda: not started_since(before), 60), started_since(before)
 
 
 async def start_counting(load: Load) -> Witness:

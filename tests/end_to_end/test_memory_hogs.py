@@ -21,7 +21,8 @@ from atoll.model.limits import Limits
 from atoll.model.process import EndReason
 from atoll.model.sandbox import SandboxRequest, SandboxSpec, SandboxState
 from atoll.model.sizes import GIB, MIB
-from atoll.node.node import Home, Node
+from atoll.node.home import Home
+from atoll.node.node import Node
 from atoll.node.records import MemoryRecords
 from atoll.node.residents import Resident
 from atoll.node.templates import Templates
@@ -259,6 +260,6 @@ async def test_what_does_not_fit_is_refused_for_the_moment_and_the_pool_goes_fir
 
 
 async def eventually(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while not true():
             await anyio.sleep(0.02)

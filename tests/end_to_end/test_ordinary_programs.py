@@ -9,9 +9,9 @@ import pytest
 from atoll.engines.contract import Sandbox
 from atoll.node.commands import Commands
 from tests.end_to_end.programs import PROGRAMS, Program
-from tests.engine_fixtures import engine, sandbox
+from tests.engine_fixtures import engine, sandbox, spare
 
-__all__ = ["engine", "sandbox"]
+__all__ = ["engine", "sandbox", "spare"]
 
 SECONDS = 60
 

@@ -71,6 +71,11 @@ def node_on(postgres: Postgres, **settings: str) -> Iterator[RunningNode]:
         yield node
 
 
+# A connection that is being made when the server goes is let go of by the driver itself, which then warns.
+@pytest.mark.filterwarnings("ignore:.*psycopg.AsyncConnection:ResourceWarning")
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <function BaseConnection.__del__:pytest.PytestUnraisableExceptionWarning"
+)
 @pytest.mark.timeout(1800)
 async def test_outages_are_refused_fast_and_lose_nothing(
     postgres: Postgres, campaign: Campaign

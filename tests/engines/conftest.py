@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.engine_fixtures import engine, make_engine, sandbox
+from tests.engine_fixtures import engine, make_engine, sandbox, spare
 from tests.engines.namespaces.keepers import keeper
 
-__all__ = ["engine", "keeper", "make_engine", "sandbox"]
+__all__ = ["engine", "keeper", "make_engine", "sandbox", "spare"]

@@ -45,10 +45,12 @@ def refused(*words: str, by: type[AtollError] | tuple[type[AtollError], ...]) ->
     message = str(caught.value)
     assert all(word in message for word in words), message
     assert 10 < len(message) < MOST_MESSAGE, message
+
+    def growth() -> object:
+        return host_state.look(Path("/nonexistent")).growth(before)
+
     # A watchdog may be looking into /proc at this moment, too.
-    assert host_state.eventually(
-        lambda: host_state.look(Path("/nonexistent")).growth(before) == {}, 1
-    )
+    assert host_state.eventually(lambda: not growth(), 60), growth()
 
 
 @pytest.fixture(autouse=True)

@@ -63,7 +63,7 @@ def run(
     stages: Mapping[str, Stage],
     *,
     kernel_options: Sequence[str] = (),
-    seconds: float = 400,
+    seconds: float = 1000,
 ) -> None:
     """Run stages one after another in one guest; all have to pass, with no test left out."""
     scripts = [stage.script(name) for name, stage in stages.items()]

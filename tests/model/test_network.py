@@ -19,7 +19,9 @@ from atoll.model.network import (
     NetworkMode,
     Rule,
     Scheme,
+    check_member_name,
     parse_rule,
+    private_name,
 )
 
 pytestmark = pytest.mark.any_user
@@ -56,7 +58,14 @@ networks = st.one_of(
         st.sampled_from([(), ("registries",)]),
         st.sampled_from([(), ("192.0.2.53",), ("192.0.2.53:5353", "[2001:db8::53]")]),
         limits,
-        st.sampled_from([None, "build"]),
+        st.just("build"),
+        st.sampled_from([(), (5432,), (80, 65535)]),
+    ),
+    st.builds(
+        Network,
+        st.just(NetworkMode.RULES),
+        st.lists(rules, max_size=5).map(tuple),
+        limits=limits,
     ),
 )
 
@@ -266,7 +275,44 @@ def test_name_servers_are_addresses(server: Any) -> None:
         Network.parse([], dns=[server])
 
 
-@pytest.mark.parametrize("name", ["", "Build", "a_b", "a" * 41])
+def test_a_private_network_is_beside_every_mode() -> None:
+    for text in ("none", "open", "api.example"):
+        assert Network.parse(text, private="build", ports=[80]).has_listeners
+    assert not Network().has_listeners
+    assert Network.parse([]).has_listeners
+    assert private_name("db", "build") == "db.build.internal"
+
+
+@pytest.mark.parametrize(
+    ("ports", "private"),
+    [([80], None), ([0], "b"), ([65536], "b"), ([True], "b"), (["80"], "b"), ([80, 80], "b"), ("80", "b"),
+     (list(range(1, 18)), "b")],
+    ids=str,
+)  # fmt: skip
+def test_odd_ports_are_refused(ports: Any, private: str | None) -> None:
+    with pytest.raises(InvalidRequest, match="port"):
+        Network.parse([], private=private, ports=ports)
+
+
+@pytest.mark.parametrize("rule", ["x.build.internal", "*.build.internal", "tcp://build.internal:1"])
+def test_rules_cannot_mean_members(rule: str) -> None:
+    with pytest.raises(InvalidRequest, match="members of the private network"):
+        Network.parse([rule], private="build")
+    Network.parse([rule], private="other")
+    Network.parse([rule])
+
+
+@pytest.mark.parametrize(
+    "name", [None, "localhost", "ip6-loopback", "1234", "0x1f", "-db", "db-", "xn--zz"]
+)
+def test_names_that_cannot_be_found_are_refused_for_who_serves(name: str | None) -> None:
+    with pytest.raises(InvalidRequest):
+        check_member_name(Network.parse([], private="build", ports=[1]), name)
+    check_member_name(Network.parse([], private="build"), name)
+    check_member_name(Network(), name)
+
+
+@pytest.mark.parametrize("name", ["", "Build", "a_b", "a" * 41, "-a", "a-", "a.b", "xn--zz"])
 def test_odd_names_of_private_networks_are_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match="private network"):
         Network.parse([], private=name)
@@ -305,6 +351,8 @@ def test_rules_and_another_mode_do_not_go_together() -> None:
         {"limits": {"speed": 1}},
         {"limits": None},
         {"private": 7},
+        {"ports": [1]},
+        {"ports": "1"},
         {"unknown": 1},
     ],
     ids=str,

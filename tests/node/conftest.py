@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.engine_fixtures import engine, make_engine, sandbox
+from tests.engine_fixtures import KINDS, engine_fixture, make_engine, sandbox, spare
 from tests.node.postgres import postgres, postgres_server
 
-__all__ = ["engine", "make_engine", "postgres", "postgres_server", "sandbox"]
+engine = engine_fixture(KINDS)
+
+__all__ = ["engine", "make_engine", "postgres", "postgres_server", "sandbox", "spare"]

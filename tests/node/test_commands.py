@@ -14,7 +14,7 @@ from atoll.errors import CommandFailed, Conflict, InvalidRequest
 from atoll.model.process import CommandResult, EndReason, Output
 from atoll.model.sandbox import SandboxSpec
 from atoll.node.commands import Commands
-from atoll.testing.conformance.running import read_line, soon, wait_gone
+from atoll.testing.conformance.running import SOON_SECONDS, read_line, soon, wait_gone
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_a_result_tells_all(commands: Commands) -> None:
     assert (result.stdout, result.stderr) == (b"out\n", b"err\n")
     assert not (result.stdout_truncated or result.stderr_truncated)
     assert not (result.ok or result.timed_out or result.aborted)
-    assert 0 < result.duration < 20
+    assert 0 < result.duration < SOON_SECONDS
 
 
 async def test_run_works_without_an_owner(sandbox: Sandbox) -> None:
@@ -145,10 +145,14 @@ async def test_an_odd_cap_is_refused(commands: Commands, most: int) -> None:
 
 async def test_a_timeout_is_a_result_with_what_was_printed(commands: Commands) -> None:
     with soon():
-        result = await commands.run("echo before; sleep 1000; echo after", timeout=0.5)
+        # On a busy machine it may take longer to come as far as to print.
+        for timeout in (0.5, 5, 30):
+            result = await commands.run("echo before; sleep 1000; echo after", timeout=timeout)
+            if result.stdout:
+                break
     assert (result.reason, result.exit_code) == (EndReason.TIMED_OUT, None)
     assert (result.stdout, result.timed_out, result.shell_code) == (b"before\n", True, 124)
-    assert 0.5 <= result.duration < 10
+    assert timeout <= result.duration < SOON_SECONDS
 
 
 async def test_a_timeout_kills_all_that_the_call_started(
@@ -157,7 +161,11 @@ async def test_a_timeout_kills_all_that_the_call_started(
     inner = "trap '' TERM HUP INT; echo \\$\\$ > pid; exec sleep 1000"
     line = f'setsid sh -c "{inner}" & sleep 1000'
     with soon():
-        assert (await commands.run(line, timeout=1)).timed_out
+        # On a busy machine it may take longer to come as far as to say who it is.
+        for timeout in (1, 10, 30):
+            assert (await commands.run(line, timeout=timeout)).timed_out
+            if await sandbox.workspace.list():
+                break
     await wait_gone(sandbox, await read_line(sandbox, "pid"))
 
 
@@ -167,7 +175,6 @@ async def test_a_timeout_is_counted_from_the_start_not_from_the_last_output(
     with soon():
         result = await commands.run("cat", stdin=_endless(), timeout=0.5)
     assert result.timed_out
-    assert result.duration < 10
 
 
 async def _endless() -> AsyncIterator[bytes]:
@@ -177,7 +184,7 @@ async def _endless() -> AsyncIterator[bytes]:
 
 
 async def test_a_command_within_its_timeout_is_not_touched(commands: Commands) -> None:
-    assert (await commands.run("sleep 0.1; echo done", timeout=15)).stdout == b"done\n"
+    assert (await commands.run("sleep 0.1; echo done", timeout=60)).stdout == b"done\n"
     assert (await commands.run("true", timeout=math.inf)).ok
 
 
@@ -241,7 +248,18 @@ async def test_many_runs_at_once_stay_apart(commands: Commands) -> None:
 
 
 async def test_a_stream_gives_output_as_it_comes_and_last_the_result(commands: Commands) -> None:
-    items = [item async for item in commands.stream("echo 1; sleep 0.3; echo 2 >&2; exit 4")]
+    first = anyio.Event()
+
+    async def after_the_first() -> AsyncIterator[bytes]:
+        await first.wait()
+        yield b"x"
+
+    line = "echo 1; head -c 1 > /dev/null; echo 2 >&2; exit 4"
+    items: list[Output | CommandResult] = []
+    with soon():
+        async for item in commands.stream(line, stdin=after_the_first()):
+            items.append(item)
+            first.set()
     pieces, result = items[:-1], items[-1]
     assert [(piece.stream, piece.data) for piece in pieces if isinstance(piece, Output)] == [
         ("stdout", b"1\n"),
@@ -263,7 +281,12 @@ async def test_a_stream_is_whole_though_its_result_is_cut(commands: Commands) ->
 
 async def test_a_stream_takes_input_and_a_timeout(commands: Commands) -> None:
     with soon():
-        items = [item async for item in commands.stream("cat; sleep 1000", stdin="hi", timeout=0.5)]
+        # On a busy machine it may take longer to come as far as to print.
+        for timeout in (0.5, 5, 30):
+            stream = commands.stream("cat; sleep 1000", stdin="hi", timeout=timeout)
+            items = [item async for item in stream]
+            if len(items) > 1:
+                break
     last = items[-1]
     assert isinstance(last, CommandResult)
     assert (last.timed_out, last.stdout) == (True, b"hi")

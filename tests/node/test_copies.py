@@ -237,7 +237,10 @@ async def test_an_upload_that_does_not_fit_is_told(
     engine: Engine, tmp_path: Path, full: str
 ) -> None:
     limits = Limits(workspace_bytes=1 << 20) if full == "bytes" else Limits(inodes=64)
-    sandbox = await engine.create(SandboxSpec(limits=limits))
+    try:
+        sandbox = await engine.create(SandboxSpec(limits=limits))
+    except Unsupported as error:
+        pytest.skip(str(error))
     try:
         for number in range(100):
             (tmp_path / f"{number}").write_bytes(bytes(50_000))
@@ -260,7 +263,7 @@ async def test_a_file_that_is_closed_to_its_owner_is_left_out(
     await Commands(sandbox).run("chmod 000 b/closed large c", check=True)
     report = await files.download(".", tmp_path / "target")
     assert (report.files, report.directories) == (1, 2)
-    assert report.skipped_paths == ["b/closed", "c", "large"]
+    assert sorted(report.skipped_paths) == ["b/closed", "c", "large"]
     with pytest.raises(Forbidden):
         await files.download("large", tmp_path / "large")
     assert not (tmp_path / "large").exists()

@@ -63,6 +63,26 @@ def open_files(folder: Path) -> list[str]:
     return [target for target in targets if target.startswith(str(folder))]
 
 
+@pytest.mark.parametrize("size", [1, 900, 5000, PIECE_BYTES, PIECE_BYTES + 1])
+def test_who_follows_closely_reads_what_the_files_hold(log: ExecutionLog, size: int) -> None:
+    read_end, write_end = os.pipe()
+    log.attach("stderr", read_end)
+    for number in range(100):
+        if number % 9 == 0:
+            os.write(write_end, b"moved")
+            log.move("stderr")
+        elif number % 2:
+            log.append(EventType.RESULT, {"data": {"text/plain": str(number)}})
+        else:
+            log.write("stdout", bytes([number]) * size)
+    log.end({"exit_code": 0})
+    os.close(read_end)
+    os.close(write_end)
+    whole = read_all(log)
+    for start in range(log.count):
+        assert read_all(log, start, 1 << 20) == whole[start:]
+
+
 def test_events_are_numbered_in_the_order_in_which_they_came(log: ExecutionLog) -> None:
     log.append(EventType.STATUS, {"state": "running"})
     log.write("stdout", b"one")

@@ -152,3 +152,19 @@ async def test_files_are_found_by_name(files: Files) -> None:
         "src/lib.py",
     ]
     assert len(await files.search_names("*", limit=2)) == 2
+
+
+async def test_what_changed_since_a_survey_is_told(files: Files, sandbox: Sandbox) -> None:
+    for name in ("kept", "gone", "grown", "d/inner"):
+        await files.write(name, "a")
+    before = await files.survey()
+    assert await files.changed_since(before) == []
+    await files.remove("gone")
+    await files.write("grown", "more")
+    await files.write("d/new", "")
+    await files.make_dir("e")
+    assert await files.changed_since(before) == ["d/new", "gone", "grown"]
+    few = Files(sandbox.workspace, tree_limits=TreeLimits(entries=2))
+    with pytest.raises(LimitExceeded):
+        await few.survey()
+    assert await few.changed_since(before) is None

@@ -17,7 +17,7 @@ def written(number: int) -> FileWritten:
 
 
 async def settled(seen: list[Happening], count: int) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         while len(seen) < count:
             await anyio.sleep(0.001)
 
@@ -70,3 +70,11 @@ async def test_a_hook_that_fails_is_reported_and_harms_nothing(
             await settled(seen, 2)
     assert len(failures) == 2
     assert [record.message for record in caplog.records] == ["hook.failed"] * 2
+
+
+async def test_a_witness_is_told_at_once() -> None:
+    seen: list[Happening] = []
+    async with anyio.create_task_group() as tasks:
+        hooks = Hooks([], tasks, lambda call, *args: call(*args), witnesses=[seen.append])
+        hooks.tell(written(1))
+        assert seen == [written(1)]

@@ -21,7 +21,7 @@ from atoll.node.journal import Journal
 from tests.campaigns import Campaign
 from tests.node.disks import small_disk
 
-pytestmark = pytest.mark.any_user
+pytestmark = pytest.mark.root_only
 
 # Appends numbered entries for ever and reports each that is acknowledged.
 WRITER = """

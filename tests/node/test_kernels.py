@@ -52,7 +52,8 @@ async def test_the_last_expression_is_the_result_and_state_is_kept(kernel: Kerne
     assert (await kernel.run("x = 20")).text is None
     assert (await kernel.run("y = x + 1\ny * 2")).text == "42"
     assert (await kernel.run("_ + 1")).text == "43"
-    assert [(await kernel.run("x")).count, (await kernel.run("x")).count] == [4, 5]
+    counts = [(await kernel.run("x")).execution_count for _ in range(2)]
+    assert counts == [4, 5]
 
 
 async def test_output_is_captured_and_streamed(kernel: Kernel) -> None:
@@ -70,7 +71,7 @@ async def test_output_comes_while_the_cell_runs(kernel: Kernel, sandbox: Sandbox
     printed = anyio.Event()
     code = "import os, time\nprint('now')\nwhile not os.path.exists('go'): time.sleep(0.01)"
     run = partial(kernel.run, code, listener=lambda event: printed.set())
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await printed.wait()
@@ -110,7 +111,7 @@ async def test_a_cell_that_ignores_interrupts_loses_its_kernel(
     kernel: Kernel, sandbox: Sandbox
 ) -> None:
     code = "import time\nwhile True:\n    try:\n        time.sleep(100)\n    except KeyboardInterrupt:\n        pass"
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         cell = await kernel.run(code, timeout=0.2)
     assert cell.status is CellStatus.DIED
     with pytest.raises(Conflict, match="open another"):
@@ -196,7 +197,7 @@ async def test_forged_and_broken_messages_end_only_that_kernel(
     kernel: Kernel, sandbox: Sandbox, code: str
 ) -> None:
     other = await Kernel.open(sandbox)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         cell = await kernel.run(code)
     assert cell.status is CellStatus.DIED
     assert "protocol" in cell.death
@@ -266,6 +267,6 @@ async def test_bad_code_is_refused_and_a_base_sandbox_has_no_kernels(
 async def test_a_rehearsal_leaves_nothing_behind(kernel: Kernel) -> None:
     await kernel.rehearse()
     cell = await kernel.run("[name for name in dir() if not name.startswith('_')]")
-    assert (cell.count, cell.stdout) == (1, "")
+    assert (cell.execution_count, cell.stdout) == (1, "")
     fresh = "['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']"
     assert cell.text == fresh

@@ -15,7 +15,7 @@ from atoll.node.store import Store, sqlite_url
 from atoll.node.tables import METADATA
 from tests.node.postgres import Postgres
 
-pytestmark = pytest.mark.any_user
+pytestmark = pytest.mark.root_only
 
 # For each line "address number": opens that database in a process that is killed just before its statement of that number.
 _KILLER = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anyio
+import pytest
 
 from atoll.errors import Unavailable
 from atoll.model.sandbox import SandboxRequest, SandboxSpec, SandboxState
@@ -41,13 +42,25 @@ class StubbornEngine(FakeEngine):
         return self.made[-1]
 
 
+async def test_all_that_could_not_be_destroyed_is_told_at_once() -> None:
+    engine = StubbornEngine()
+    async with opened(engine) as node:
+        first, second, third = [await node.create(SandboxRequest()) for _ in range(3)]
+        engine.made[1].attempts = 1
+        with pytest.raises(Unavailable) as caught:
+            await node.reset(first.owner)
+        assert caught.value.details["failures"] == ["its workspace was not let go of"] * 2
+        for each in (first, second, third):
+            await gone(node, each.id)
+
+
 async def test_one_that_cannot_be_removed_at_once_is_tried_again_and_ends_nobody_else() -> None:
     engine = StubbornEngine()
     async with opened(engine) as node:
         first, second = [await node.create(SandboxRequest()) for _ in range(2)]
         engine.made[0].lose()
         await gone(node, first.id)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await engine.made[0].wait_ended()
         assert engine.made[0].attempts == 2
         assert node.living() == [second]

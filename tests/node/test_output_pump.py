@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 from atoll.engines.contract import Process
-from atoll.model.process import EndReason, ProcessEnd, Stream
+from atoll.errors import Unsupported
+from atoll.model.process import EndReason, Output, ProcessEnd, Stream
 from atoll.node.output_pump import OutputPump
 from atoll.testing.conformance.running import soon
 from tests.node.logs import create_log
@@ -38,6 +39,29 @@ class ClosedAtAnyMoment:
         os.close(self.source)
         os.close(self.program)
         self.ended.set()
+
+
+class Telling:
+    """A process of an engine without descriptors: what it prints comes as messages."""
+
+    def descriptors(self) -> Mapping[Stream, int]:
+        raise Unsupported("there are none")
+
+    async def output(self) -> AsyncGenerator[Output, None]:
+        for stream, data in (("stdout", b"one "), ("stderr", b"bad"), ("stdout", b"two\xff")):
+            yield Output(cast(Stream, stream), data, 0.0)
+
+    async def wait(self) -> ProcessEnd:
+        return ProcessEnd(3, None, EndReason.EXITED)
+
+
+async def test_what_comes_as_messages_is_written_as_it_is(tmp_path: Path) -> None:
+    log = create_log(tmp_path / "log")
+    end = await OutputPump(cast(Process, Telling()), log, {}).run()
+    log.end({})
+    assert end.exit_code == 3
+    assert log.head("stdout", 100) == b"one two\xff"
+    assert log.head("stderr", 100) == b"bad"
 
 
 async def test_a_number_that_became_somebody_elses_is_not_read(tmp_path: Path) -> None:

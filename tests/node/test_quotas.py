@@ -33,15 +33,16 @@ def test_all_together_have_no_more_than_the_node_allows() -> None:
     quotas = Quotas(QuotaRules(most_sandboxes=2), plenty)
     quotas.take("ada")
     quotas.take("bob")
-    with pytest.raises(LimitExceeded, match="this node has 2 sandboxes"):
+    with pytest.raises(Unavailable, match=r"all 2 places .* try again") as refusal:
         quotas.take("eve")
+    assert refusal.value.retryable
     assert quotas.count() == 2
 
 
 def test_a_refused_place_is_not_taken() -> None:
     quotas = Quotas(QuotaRules(most_sandboxes=0), plenty)
     for _ in range(3):
-        with pytest.raises(LimitExceeded):
+        with pytest.raises(Unavailable):
             quotas.take("ada")
     assert quotas.count("ada") == 0
 

@@ -11,9 +11,10 @@ import pytest
 from atoll.engines.contract import Engine, Sandbox
 from atoll.errors import Conflict, InvalidRequest, NotFound
 from atoll.model.sandbox import SandboxSpec
+from atoll.model.search import Match
 from atoll.node import matcher
 from atoll.node.files import Files
-from atoll.node.search import Match, SearchLimits
+from atoll.node.search import SearchLimits
 from atoll.testing.conformance.running import soon
 
 

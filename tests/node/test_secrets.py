@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 
 from atoll.errors import InternalError, InvalidRequest, NotFound
@@ -80,6 +81,56 @@ async def test_setting_it_again_replaces_it(records: Records, key_file: KeyFile)
     assert second.created_at == first.created_at
     assert second.hosts == ["other.example"]
     assert await value_of(store, "ada", "key") == "another-value"
+
+
+async def test_one_that_is_removed_while_it_is_used_stays_removed(
+    records: Records, key_file: KeyFile
+) -> None:
+    store = SecretStore(records, key_file)
+    for _ in range(20):
+        await store.set("ada", "key", SECRET)
+        await store.list("ada")  # from here on the database has it, where looking takes a while
+
+        async def use() -> None:
+            with suppress(NotFound):
+                await value_of(store, "ada", "key")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(use)
+            tasks.start_soon(store.remove, "ada", "key")
+            tasks.start_soon(use)
+            tasks.start_soon(store.rotate_key)
+        assert await store.list("ada") == []
+
+
+async def test_one_that_is_set_while_the_key_is_rotated_is_the_new_one(
+    records: Records, key_file: KeyFile
+) -> None:
+    store = SecretStore(records, key_file)
+    for number in range(20):
+        await store.set("ada", "key", SECRET)
+        await store.list("ada")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.rotate_key)
+            tasks.start_soon(store.set, "ada", "key", replace(SECRET, value=f"new value {number}"))
+        assert await value_of(store, "ada", "key") == f"new value {number}"
+
+
+async def test_rotations_at_once_leave_every_secret_open(
+    records: Records, key_file: KeyFile, tmp_path: Path
+) -> None:
+    store = SecretStore(records, key_file)
+    await store.set("ada", "key", SECRET)
+    await store.list("ada")
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(store.rotate_key)
+            tasks.start_soon(value_of, store, "ada", "key")
+    # As the next node finds it.
+    assert (
+        await value_of(SecretStore(records, KeyFile(tmp_path / "secrets.key")), "ada", "key")
+        == VALUE
+    )
 
 
 async def test_what_is_not_there_cannot_be_used_or_removed(

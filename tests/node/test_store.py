@@ -23,13 +23,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from atoll.errors import InternalError, InvalidRequest, Unavailable, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.sandbox import SandboxState
-from atoll.node.records import SandboxRecord
+from atoll.node.records import SandboxRecord, TokenRecord
 from atoll.node.store import Change, Store, sqlite_url
 from atoll.node.tables import METADATA
 from tests.campaigns import Campaign
 from tests.node.postgres import Postgres
 
-pytestmark = pytest.mark.any_user
+pytestmark = pytest.mark.root_only
 
 # Opens a database, and says so when it is about to.
 OPENER = """
@@ -122,6 +122,24 @@ async def test_an_older_database_keeps_what_it_holds(url: str, engine: AsyncEngi
     assert await store.open("here") == 7
     (old,) = await store.living("here")
     assert (old.id, old.labels, old.created_at) == ("old", {"a": "b"}, 1.5)
+    await store.close()
+
+
+async def test_tokens_of_an_older_database_are_tied_to_no_secret(
+    url: str, engine: AsyncEngine
+) -> None:
+    await upgrade_to(engine, "0003")
+    async with engine.begin() as connection:
+        await connection.execute(
+            text(
+                'INSERT INTO tokens (id, "user", kind, scope, name, digest, created_at)'
+                " VALUES ('old', 'local', 'token', 'member', '', 'x', 1.5)"
+            )
+        )
+    store = Store(url)
+    await store.open("here")
+    (old,) = await store.list_all(TokenRecord)
+    assert (old.id, old.shared_secret) == ("old", None)
     await store.close()
 
 

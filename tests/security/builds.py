@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from atoll.engines.namespaces import wire
 from atoll.engines.namespaces.engine import BINARIES
 from atoll.engines.namespaces.native import build
 from atoll.model.template import TemplateTree
@@ -36,8 +35,9 @@ class Builds:
         """Return the folder of programs whose init lies to the host, see `attacks/evil_init.c`."""
         target = self._folder / f"evil-{kind}"
         target.mkdir(exist_ok=True)
-        (target / "wire.h").write_text(wire.c_header())
-        shutil.copy(BINARIES / "keeper", target / "keeper")
+        build.write_headers(target)
+        for name in ("keeper", "spawn.so"):
+            shutil.copy(BINARIES / name, target / name)
         source = str(ATTACKS / "evil_init.c")
         flags = ("-O2", "-static", "-Wall", "-Wextra", "-Werror", f"-DEVIL={kind}", f"-I{target}")
         compiler = build.find_compiler()
@@ -48,11 +48,17 @@ class Builds:
         """Return a copier that obeys its stream, see `attacks/evil_trees.c`; `without` names walls left out."""
         target = self._folder / "-".join(("copier", *without))
         if not target.exists():
-            (self._folder / "wire.h").write_text(wire.c_header())
+            build.write_headers(self._folder)
             native = Path(build.__file__).parent
             sources = [native / "copier.c", native / "walls.c", ATTACKS / "evil_trees.c"]
             macro = f"-DATOLL_WITHOUT={'|'.join(without) or 0}"
-            flags = (*build.COPIER_FLAGS, macro, f"-I{self._folder}", f"-I{native}")
+            flags = (
+                *build.COPIER_FLAGS,
+                macro,
+                f"-I{self._folder}",
+                f"-I{native}",
+                f"-I{build.INSIDE}",
+            )
             compiler = build.find_compiler()
             subprocess.run([compiler, *flags, *map(str, sources), "-o", str(target)], check=True)
         return target

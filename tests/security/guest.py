@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 
 from atoll.engines.contract import Sandbox
-from atoll.engines.namespaces import syscalls
+from atoll.engines.system_calls import numbers
 from atoll.node.background import BackgroundProcess
 from atoll.node.files import Files
 from tests.security.entries import Entry, by_argv
@@ -82,7 +82,7 @@ class Guest:
 
 async def until_ready(process: BackgroundProcess) -> None:
     """Wait until an attack that goes on has said that it has begun."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while b"ready" not in process.logs():
             await anyio.sleep(0.01)
 
@@ -111,4 +111,4 @@ def compiled(name: str) -> bytes:
 
 def table() -> dict[str, int]:
     """Return the numbers of this machine's system calls."""
-    return syscalls.X86_64 if platform.machine() == "x86_64" else syscalls.ARM64
+    return numbers.X86_64 if platform.machine() == "x86_64" else numbers.ARM64

@@ -133,7 +133,7 @@ def _status_bytes(name: str) -> int:
     raise AssertionError(f"the kernel does not tell {name}")
 
 
-def until_alone(sandbox: Sandbox, patience: float = 20.0) -> list[str]:
+def until_alone(sandbox: Sandbox, patience: float = 60.0) -> list[str]:
     """Wait until a session has no processes beside it but Atoll's own; return what is left."""
     deadline = time.monotonic() + patience
     while True:

@@ -20,9 +20,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from atoll.engines.namespaces import wire
-from atoll.engines.namespaces.bpf import ALLOW, errno_verdict
+from atoll.engines.inside import wire
 from atoll.engines.namespaces.tree_copies import Role, Work, run_copier
+from atoll.engines.system_calls.verdicts import ALLOW, errno_verdict
 from atoll.model.sizes import MIB
 from atoll.model.tree import TreeLimits
 from tests.host_state import descendants, eventually, name_of
@@ -85,7 +85,7 @@ def attempt(
 ) -> str:
     """Return 'OK', or what error or signal came."""
     with (
-        Work(TreeLimits(), 20) as work,
+        Work(TreeLimits(), 60) as work,
         tempfile.TemporaryFile() as stream,
         opened(folder) as fd,
     ):
@@ -98,7 +98,7 @@ def attempt(
             stderr=work.memory,
             pass_fds=inherited,
             preexec_fn=before,
-            timeout=20,
+            timeout=60,
         )
         error = work.report().error
     if ended.returncode < 0:
@@ -144,12 +144,12 @@ async def stalled(role: Role, folder: Path) -> AsyncIterator[int]:
 
 async def until_copying(role: Role, folder: Path, other_end: int) -> None:
     if role == "send":
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await anyio.wait_readable(other_end)
     else:
         head = wire.TreeRecord(kind=wire.TreeKind.ENTER, mode=0, name_bytes=3)
         os.write(other_end, bytes(head) + b"new")
-        assert await anyio.to_thread.run_sync(eventually, (folder / "new").exists, 20)
+        assert await anyio.to_thread.run_sync(eventually, (folder / "new").exists, 60)
 
 
 @pytest.fixture

@@ -40,12 +40,16 @@ async def test_a_race_of_folder_and_link_reaches_nothing_outside(
     seconds = (60.0 if campaign.long else 5.0) / 2
     alone = parse_findings(await guest.entry(guest.sandbox, (program, "real", "link", "0.5")))
     race = Race(guest.files, tmp_path)
-    async with Commands(guest.sandbox) as commands:
-        process = await commands.start((program, "real", "link", str(seconds)))
-        await race.run(seconds)
-        await process.wait()
-        raced = parse_findings(process.logs())
-    assert raced["failures"] == 0
+    # On a busy machine it may take some rounds until every kind of call has hit the folder at least once.
+    for _ in range(10):
+        async with Commands(guest.sandbox) as commands:
+            process = await commands.start((program, "real", "link", str(seconds)))
+            await race.run(seconds)
+            await process.wait()
+            raced = parse_findings(process.logs())
+        assert raced["failures"] == 0
+        if all(race.done[name] > 0 for name in race.actions):
+            break
     assert canary.word not in repr(race.seen)
     race.check_copies(canary)
     canary.check_host()

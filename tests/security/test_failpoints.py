@@ -79,12 +79,16 @@ async def nothing_left(
     try:
         yield engine, spec
         assert not host_state.cgroup_directories(spec.id)
-        now = host_state.look(settings.data_dir, [spec.id])
-        assert now.processes.count("init") == before.processes.count("init")
+        # The kernel may still be about to let go of one that was killed.
+        assert eventually(lambda: inits(settings, spec) == before.processes.count("init"), 20)
     finally:
         await engine.close()
-    eventually(lambda: not grown(settings, spec, before), 2)
-    assert grown(settings, spec, before) == {}
+    assert eventually(lambda: not grown(settings, spec, before), 60), grown(settings, spec, before)
+
+
+def inits(settings: NamespaceSettings, spec: SandboxSpec) -> int:
+    """Return how many sandboxes there are."""
+    return host_state.look(settings.data_dir, [spec.id]).processes.count("init")
 
 
 def grown(
@@ -123,14 +127,18 @@ async def test_a_failed_step_stops_a_kernel_that_joins(
         spec = SandboxSpec(template=PYTHON_TEMPLATE)
         sandbox = await engine.create(spec)
         await (await Kernel.open(sandbox)).close()
-        before = host_state.look(data_dir, [spec.id])
-        with monkeypatch.context() as patch:
-            patch.setattr(boot, "spawn_request", partial(failing_request, step))
-            with pytest.raises(Unavailable) as failure:
-                await sandbox.fork_kernel()
-        assert failure.value.details["step"] == step.name.lower()
-        eventually(lambda: not grown(settings, spec, before), 2)
-        assert grown(settings, spec, before) == {}
+        # Twice: with the first, something may be opened that stays for good.
+        for _ in range(2):
+            before = host_state.look(data_dir, [spec.id])
+            with monkeypatch.context() as patch:
+                patch.setattr(boot, "spawn_request", partial(failing_request, step))
+                with pytest.raises(Unavailable) as failure:
+                    await sandbox.fork_kernel()
+            assert failure.value.details["step"] == step.name.lower()
+        # Looked at once: a watchdog may be looking into /proc at any other moment.
+        assert eventually(lambda: not grown(settings, spec, before), 20), grown(
+            settings, spec, before
+        )
         assert (await (await Kernel.open(sandbox)).run("1 + 1")).text == "2"
     finally:
         await engine.close()

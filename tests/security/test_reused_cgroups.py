@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from atoll.engines.cgroups.layout import detect
 from atoll.engines.contract import Sandbox
-from atoll.engines.namespaces.cgroups.layout import detect
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
 from atoll.model.limits import Limits
 from atoll.model.process import EndReason
@@ -51,7 +51,7 @@ def setting(sandbox: Sandbox, name: str) -> int:
 async def is_reused_after(engine: NamespaceEngine, code: str) -> bool:
     """Run a program in a sandbox, and see whether the next sandbox gets its cgroup."""
     first = await engine.create(spec())
-    await Commands(first).run(list(bombs.python(code)), timeout=20)
+    await Commands(first).run(list(bombs.python(code)), timeout=60)
     before = inodes(first)
     await first.destroy()
     assert not cgroup_directories(first.id)
@@ -84,7 +84,7 @@ async def test_one_that_was_frozen_is_not(own_engine: NamespaceEngine) -> None:
     await first.destroy()
     second = await own_engine.create(spec())
     assert not before & inodes(second)
-    assert (await Commands(second).run("echo fine", timeout=10)).stdout == b"fine\n"
+    assert (await Commands(second).run("echo fine", timeout=60)).stdout == b"fine\n"
     await second.destroy()
 
 
@@ -111,6 +111,6 @@ async def test_its_limits_hold_again(own_engine: NamespaceEngine) -> None:
     assert inodes(second) == before
     assert setting(second, "pids.max") == 20
     code = "kept = []\nwhile True: kept.append(b'x' * (1 << 20))"
-    result = await Commands(second).run(list(bombs.python(code)), timeout=20)
+    result = await Commands(second).run(list(bombs.python(code)), timeout=60)
     assert result.reason is EndReason.OUT_OF_MEMORY
     await second.destroy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -9,6 +10,7 @@ import pytest
 
 from atoll.engines.contract import Sandbox
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
+from atoll.errors import Conflict
 from atoll.model.limits import Limits
 from atoll.model.process import Command, EndReason, ProcessEnd
 from atoll.model.sandbox import SandboxSpec
@@ -18,14 +20,24 @@ _SHARE = 384 * MIB
 _HOGS = 6
 # Far more together than there is, each less than its own limit.
 _EACH = 192 * MIB
-_HOG = f"python3 -c 'import time; x = bytearray({_EACH}); x[::4096] = b\"x\" * len(x[::4096]); time.sleep(2)'"
+_HOG = f"python3 -c 'x = bytearray({_EACH}); x[::4096] = b\"x\" * len(x[::4096]); input()'"
 
 
-async def run(sandbox: Sandbox, line: str) -> ProcessEnd:
-    process = await sandbox.start(Command.shell(line))
-    async for _ in process.output():
-        pass
-    end = await process.wait()
+async def hold_memory(sandbox: Sandbox, until: anyio.Event) -> ProcessEnd:
+    """Have a hog keep what it has got until then; return how it ended."""
+    process = await sandbox.start(Command.shell(_HOG, stdin=True))
+
+    async def let_go() -> None:
+        await until.wait()
+        with suppress(Conflict):
+            await process.write(b"\n")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(let_go)
+        async for _ in process.output():
+            pass
+        end = await process.wait()
+        tasks.cancel_scope.cancel()
     await process.close()
     return end
 
@@ -37,9 +49,12 @@ async def test_hogs_that_want_more_than_there_is_harm_neither_host_nor_neighbour
     engine = NamespaceEngine(NamespaceSettings(tmp_path, memory_bytes=_SHARE))
     limits = Limits(memory_bytes=256 * MIB)
     ends: list[ProcessEnd] = []
+    one_has_ended = anyio.Event()
 
     async def hog() -> None:
-        ends.append(await run(await engine.create(SandboxSpec(limits=limits)), _HOG))
+        sandbox = await engine.create(SandboxSpec(limits=limits))
+        ends.append(await hold_memory(sandbox, one_has_ended))
+        one_has_ended.set()
 
     try:
         neighbour = await engine.create(SandboxSpec(limits=limits))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from atoll.engines.namespaces import kept_workspaces
 from atoll.engines.namespaces.engine import NamespaceEngine
+from atoll.engines.workspace_images import missing_for_images
 from atoll.model.ids import WorkspaceId
 from atoll.model.limits import Limits
 from atoll.model.sandbox import SandboxRequest, SandboxSpec
@@ -46,7 +46,7 @@ LEFT = {
 @pytest.fixture(autouse=True)
 def images() -> None:
     """A folder has nothing that would have to be enlarged."""
-    if missing := kept_workspaces.missing_for_images():
+    if missing := missing_for_images():
         pytest.skip(f"images need {', '.join(missing)}")
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from atoll.client.http import HttpNode
-from atoll.errors import AtollError
-from atoll.server.errors import _STATUSES, error_answer, unexpected_answer
+from atoll.client.http import HttpNode, error_from_json
+from atoll.errors import AtollError, NotFound
+from atoll.server.errors import _STATUSES, Problem, error_answer, unexpected_answer
 from tests.campaigns import Campaign
 from tests.running_node import RunningNode
 
@@ -106,7 +106,7 @@ def test_nothing_malformed_is_a_fault_of_the_node(node: RunningNode, campaign: C
 )
 def test_what_is_no_request_does_not_harm(node: RunningNode, request_bytes: bytes) -> None:
     status, _ = exchange(node, request_bytes, whole=False)
-    assert status in (0, 400)
+    assert status in (0, 400, 431)
     assert exchange(node, b"GET /health HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n")[0] == 200
 
 
@@ -127,10 +127,37 @@ def test_every_error_has_the_same_shape(
 ) -> None:
     request = f"{method} {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
     found, body = exchange(node, request.encode())
-    error = json.loads(body)["error"]
-    assert (found, error["code"]) == (status, code)
-    assert set(error) == {"code", "message", "details", "retryable"}
-    assert error["message"] and error["retryable"] is False
+    problem = json.loads(body)
+    assert (found, problem["code"]) == (status, code)
+    assert set(problem) == set(Problem.model_fields)
+    assert (problem["status"], problem["type"]) == (status, f"urn:atoll:{code}")
+    assert problem["message"] == problem["detail"] != ""
+    assert problem["retryable"] is False
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET / HTTP/1.1\r\nHost: node\r\nHost: other\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: node\r\nSpace : x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: node\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: node\r\nX: " + b"x" * 100_000,
+        b"GET / HTTP/1.1\r\nHost: node\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ],
+)
+def test_so_has_what_no_application_is_asked_about(node: RunningNode, request_bytes: bytes) -> None:
+    status, body = exchange(node, request_bytes, whole=False)
+    problem = json.loads(body)
+    assert status == problem["status"] in (400, 431)
+    assert set(problem) == set(Problem.model_fields)
+
+
+def test_the_next_step_comes_through() -> None:
+    error = NotFound("there is none", next_step="make one", thing="it")
+    problem = json.loads(bytes(error_answer(error).body))
+    assert (problem["next_step"], problem["details"]) == ("make one", {"thing": "it"})
+    told = error_from_json(problem)
+    assert (type(told), told.message, told.details) == (NotFound, error.message, error.details)
 
 
 def test_every_error_of_the_tree_has_a_status() -> None:
@@ -145,11 +172,11 @@ def test_what_may_be_tried_again_says_when() -> None:
 
 def test_a_bug_is_told_by_an_id_only(caplog: pytest.LogCaptureFixture) -> None:
     answer = unexpected_answer(RuntimeError("a secret"))
-    error: dict[str, Any] = json.loads(bytes(answer.body))["error"]
-    assert (answer.status_code, error["code"]) == (500, "internal")
+    problem: dict[str, Any] = json.loads(bytes(answer.body))
+    assert (answer.status_code, problem["code"]) == (500, "internal")
     assert "secret" not in bytes(answer.body).decode()
     (record,) = caplog.records
-    assert record.error_id == error["details"]["error_id"]  # type: ignore[attr-defined]
+    assert record.error_id == problem["details"]["error_id"]  # type: ignore[attr-defined]
     assert record.exc_info is not None
 
 
@@ -162,7 +189,7 @@ async def test_a_clients_error_is_that_of_the_node(client: HttpNode) -> None:
 def test_a_request_that_is_too_large_is_refused_unread(node: RunningNode) -> None:
     head = "POST /sandboxes HTTP/1.1\r\nHost: node\r\nConnection: close\r\n"
     status, body = exchange(node, f"{head}Content-Length: {1 << 40}\r\n\r\n".encode())
-    assert (status, json.loads(body)["error"]["code"]) == (413, "limit_exceeded")
+    assert (status, json.loads(body)["code"]) == (413, "limit_exceeded")
 
 
 def test_a_request_that_does_not_say_how_large_it_is_ends_at_the_limit(node: RunningNode) -> None:

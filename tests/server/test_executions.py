@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from datetime import datetime
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ import pytest
 from atoll.client.http import HttpNode
 from atoll.errors import InvalidRequest, NotFound
 from atoll.model.execution import EventType
+from atoll.server.answers import FinishedAnswer
 from tests.running_node import RunningNode
 
 
@@ -239,6 +241,46 @@ async def test_whoever_waits_and_leaves_takes_the_execution_along(
         connection.sendall(request_bytes(path, body))
         execution = await wait_begun(client, path)
     assert (await wait_ended(client, execution["id"]))["outcome"]["reason"] == "killed"
+
+
+async def test_an_answer_that_was_waited_for_is_what_the_description_says(
+    client: HttpNode, sandbox: str
+) -> None:
+    done = await start(client, sandbox, argv=["echo", "1"], wait=True)
+    times = {
+        name: datetime.fromisoformat(done[name]).timestamp() for name in ("started_at", "ended_at")
+    }
+    assert FinishedAnswer(**{**done, **times}).model_dump() == done
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"Content-Type": "application/json; charset=utf-8"}, '{"argv": ["true"]}', 201),
+        ({"Content-Type": "application/json"}, '{"argv": ["true"]}', 201),
+        ({"Content-Type": "text/plain"}, '{"argv": ["true"]}', 400),
+        ({"Content-Type": "application/json"}, "[]", 400),
+        ({"Content-Type": "application/json"}, '{"argv": 1}', 400),
+        ({"Content-Type": "application/json"}, '{"argv": ["true"], "x": 1}', 400),
+        ({"Content-Type": "application/json"}, '{"argv": ["true"], "argv": []}', 400),
+        (
+            {"Content-Type": "application/json", "Atoll-First-Try": "perhaps"},
+            '{"argv": ["true"]}',
+            400,
+        ),
+        ({"Content-Type": "application/json", "Idempotency-Key": "a b"}, '{"argv": ["true"]}', 400),
+    ],
+)
+async def test_a_request_that_is_not_plain_is_taken_or_refused_as_everywhere(
+    node: RunningNode, sandbox: str, headers: dict[str, str], body: str, status: int
+) -> None:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    path = f"/sandboxes/{sandbox}/executions"
+    head = f"POST {path} HTTP/1.1\r\nHost: node\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+    with node.connect() as connection:
+        connection.sendall(f"{head}{body}".encode())
+        answer = await anyio.to_thread.run_sync(connection.recv, 65536)
+    assert int(answer.split()[1]) == status
 
 
 async def wait_begun(client: HttpNode, path: str) -> dict[str, Any]:

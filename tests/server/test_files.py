@@ -15,7 +15,15 @@ from atoll.client.http import HttpNode
 from atoll.errors import InvalidRequest, NotFound
 from tests.running_node import RunningNode
 
-ODD_NAMES = ["with space.txt", "percent%41.txt", "ünïcode.txt", "plus+and&.txt", "question?.txt"]
+ODD_NAMES = [
+    "with space.txt",
+    "percent%41.txt",
+    "ünïcode.txt",
+    "plus+and&.txt",
+    "question?.txt",
+    "new\nline",
+    "last\n",
+]
 
 
 async def once(data: bytes) -> AsyncIterator[bytes]:

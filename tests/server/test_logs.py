@@ -58,6 +58,10 @@ def _logging_as_before() -> Iterator[None]:
     names = ("", "uvicorn", "uvicorn.access", "uvicorn.error", "sqlalchemy", "alembic", "aiosqlite")
     loggers = [logging.getLogger(name) for name in names]
     before = [(each.handlers, each.level, each.propagate) for each in loggers]
+    # As in a new process: a server that ran in this one before has silenced some.
+    for each in loggers[1:]:
+        each.handlers, each.level, each.propagate = [], logging.NOTSET, True
+        each.manager._clear_cache()  # type: ignore[attr-defined]
     yield
     for each, (handlers, level, propagate) in zip(loggers, before, strict=True):
         each.handlers, each.level, each.propagate = handlers, level, propagate

@@ -23,13 +23,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from atoll.client.http import HttpNode
 from tests.running_node import RunningNode, make_environment, running_node, start_node
 
+pytestmark = pytest.mark.every_user
+
 BASE = {"template": "base"}
 
 
 @pytest.fixture
 def own_node() -> Iterator[RunningNode]:
     """A node that a test may end."""
-    with running_node(ATOLL_EXECUTION__SLOW_READER_SECONDS="1") as node:
+    with running_node(ATOLL_EXECUTION__SLOW_READER_SECONDS="5") as node:
         yield node
 
 
@@ -65,6 +67,12 @@ def wait_for_event(node: RunningNode, name: str) -> dict[str, Any]:
 def test_only_its_user_can_reach_the_socket(node: RunningNode) -> None:
     assert stat.S_IMODE(node.socket_path.stat().st_mode) == 0o600
     assert stat.S_IMODE(node.data.stat().st_mode) == 0o700
+
+
+def test_only_its_user_can_read_the_database(node: RunningNode) -> None:
+    found = [path for path in node.data.glob("atoll.db*")]
+    assert found
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o600}
 
 
 def test_a_second_node_on_the_directory_is_refused(node: RunningNode) -> None:
@@ -106,7 +114,7 @@ def test_a_socket_that_a_dead_node_left_is_replaced(own_node: RunningNode) -> No
 
 
 async def test_operators_are_answered(client: HttpNode) -> None:
-    assert (await client.call("GET", "/health")) == {"status": "ok"}
+    assert (await client.call("GET", "/health")) == {"ok": True, "status": "ok"}
     assert (await client.call("GET", "/ready"))["status"] == "ok"
     answer = await client.ask("GET", "/metrics")
     names = {family.name for family in text_string_to_metric_families(answer.text)}

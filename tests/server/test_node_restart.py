@@ -19,6 +19,8 @@ from tests.cli.conftest import REAL
 from tests.running_node import RunningNode, running_node, start_node
 from tests.server.deaths import wait_dead
 
+pytestmark = pytest.mark.every_user
+
 LINE = "echo first; while [ ! -e go-on ]; do sleep 0.02; done; echo last; exit 5"
 
 
@@ -92,6 +94,27 @@ async def test_cells_go_on_however_often_a_node_is_told_to_end() -> None:
                 assert b"".join(event.data for event in seen) == b"first\nlast\n", seen
 
 
+async def test_a_cell_that_ended_in_time_is_no_timeout_if_no_node_heard_it_then() -> None:
+    with running_node(ATOLL_NODE__ON_EXIT="keep") as node:
+        async with node.client() as client:
+            box = await client.call("POST", "/sandboxes", body={"kernel": True})
+            code = "import time\nprint('first', flush=True)\ntime.sleep(0.5)\n7"
+            body = {"kind": "cell", "code": code, "timeout": 4}
+            cell = await client.call("POST", f"/sandboxes/{box['id']}/executions", body=body)
+            await read_first(client, cell["id"])
+        node.process.kill()
+        node.process.wait(60)
+        await anyio.sleep(5)  # its time is up, and nobody listens
+        with next_node(node, signal.SIGKILL) as after:
+            async with after.client() as client:
+                with anyio.fail_after(60):
+                    events = [event async for event in client.events(cell["id"])]
+    assert [each.value["data"] for each in events if each.type is EventType.RESULT] == [
+        {"text/plain": "7"}
+    ]
+    assert events[-1].value["status"] == "ok"
+
+
 async def test_a_command_gets_the_rest_of_its_input_from_the_next_node() -> None:
     given = "".join(f"line {number}\n" for number in range(50_000))  # far more than a pipe holds
     line = "echo first; while [ ! -e go-on ]; do sleep 0.02; done; sha256sum"
@@ -137,6 +160,47 @@ async def test_variables_of_a_kernel_are_there_with_the_next_node() -> None:
                 body = {"kind": "cell", "code": "x + 1", "wait": True}
                 done = await client.call("POST", "/sandboxes/box/executions", body=body)
     assert done["results"][0]["value"]["data"]["text/plain"] == "42"
+
+
+# For each language: a cell that is under way when the node is killed, one that lets it go on, and what it prints at last.
+GOING_ON = {
+    "bash": (
+        "x=41; echo first; until [ -e go-on ]; do sleep 0.05; done; echo late",
+        "echo $((x + 1))",
+    ),
+    "node": (
+        """let x = 41; console.log('first'); while (!require('fs').existsSync('go-on'))
+        await new Promise((done) => setTimeout(done, 50)); console.log('late')""",
+        "console.log(x + 1)",
+    ),
+    "r": (
+        "x <- 41; cat('first\\n'); while (!file.exists('go-on')) Sys.sleep(0.05); cat('late\\n')",
+        "cat(x + 1, '\\n', sep = '')",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", GOING_ON)
+async def test_sessions_of_all_languages_go_on_with_the_next_node(language: str) -> None:
+    endless, after_it = GOING_ON[language]
+    with running_node() as node:
+        async with node.client() as client:
+            await client.call("POST", "/sandboxes", body={"name": "box"})
+            body = {"kind": "cell", "language": language, "code": endless, "timeout": 120}
+            begun = await client.call("POST", "/sandboxes/box/executions", body=body)
+            await read_first(client, begun["id"])
+        with next_node(node, signal.SIGKILL) as after:
+            async with after.client() as client:
+                await client.call("PUT", "/sandboxes/box/files/go-on", data=once(b""))
+                with anyio.fail_after(60):
+                    async with aclosing(client.events(begun["id"])) as events:
+                        printed = b"".join(
+                            [each.data async for each in events if each.type.is_output]
+                        )
+                body = {"kind": "cell", "language": language, "code": after_it, "wait": True}
+                done = await client.call("POST", "/sandboxes/box/executions", body=body)
+    assert printed == b"first\nlate\n"
+    assert done["stdout"] == "42\n"
 
 
 async def test_a_key_stands_for_the_same_with_the_next_node() -> None:

@@ -9,6 +9,11 @@ import pytest
 
 from atoll.client.http import HttpNode
 from atoll.errors import Conflict, InvalidRequest, NotFound, Unsupported
+from atoll.model.ids import SandboxId
+from atoll.model.limits import Limits, LimitsInfo
+from atoll.model.sandbox import SandboxInfo, SandboxState
+from atoll.node.node import GONE_MEANWHILE, NEVER_MADE, NOT_TAKEN_OVER
+from atoll.server.answers import SandboxTreeAnswer, TreeNodeAnswer, delete_reason
 from tests.cgroup_access import has_cgroups
 
 SMALL: dict[str, Any] = {
@@ -31,7 +36,7 @@ async def test_a_sandbox_is_created_as_it_was_asked_for(client: HttpNode) -> Non
         "directories": ["empty"],
     }
     answer = await client.ask("POST", "/sandboxes", body=body)
-    assert answer.status_code == 201
+    assert answer.status_code == 200
     made = answer.json()
     assert re.fullmatch(r"[a-z0-9]{26}", made["id"])
     assert (made["name"], made["label"], made["hostname"]) == ("as-asked", "first", "harbour")
@@ -56,7 +61,8 @@ async def test_a_dead_sandbox_is_still_told_about(client: HttpNode) -> None:
     assert made["id"] in [each["id"] for each in listed]
     living = await client.call("GET", "/sandboxes", params={"state": ["running", "paused"]})
     assert made["id"] not in [each["id"] for each in living]
-    assert (await client.ask("DELETE", f"/sandboxes/{made['id']}")).status_code == 204
+    again = await client.call("DELETE", f"/sandboxes/{made['id']}")
+    assert again["id"] == made["id"]
 
 
 async def test_sandboxes_are_listed_page_by_page(client: HttpNode) -> None:
@@ -90,8 +96,84 @@ async def test_labels_and_name_can_be_changed(client: HttpNode, sandbox: str) ->
     for refused in ({"label": ""}, {"name": "Not A Name"}, {"unknown": 1}):
         with pytest.raises(InvalidRequest):
             await client.call("PATCH", f"/sandboxes/{sandbox}", body=refused)
-    with pytest.raises(Unsupported):
-        await client.call("PATCH", f"/sandboxes/{sandbox}", body={"public": True})
+
+
+async def test_a_sandbox_is_made_public_and_private(client: HttpNode, sandbox: str) -> None:
+    path = f"/sandboxes/{sandbox}"
+    changed = await client.call("PATCH", path, body={"public": True})
+    assert (changed["id"], changed["public"], changed["is_public"]) == (sandbox, True, True)
+    changed = await client.call("PATCH", path, body={"labels": {}})
+    assert (changed["labels"], changed["public"]) == ({}, True)
+    await client.call("PATCH", path, body={"public": False})
+    assert (await client.call("GET", path))["is_public"] is False
+
+
+async def test_forks_are_not_there_yet(client: HttpNode, sandbox: str) -> None:
+    path = f"/sandboxes/{sandbox}"
+    for address in (f"{path}/fork", f"{path}/coalesce/{sandbox}"):
+        with pytest.raises(Unsupported, match="cannot yet be forked") as caught:
+            await client.call("POST", address)
+        assert not caught.value.retryable
+    with pytest.raises(NotFound):
+        await client.call("POST", f"/sandboxes/{'z' * 26}/fork")
+
+
+async def test_a_tree_is_drawn(client: HttpNode) -> None:
+    made = await client.call("POST", "/sandboxes", body={**SMALL, "label": "root"})
+    path = f"/sandboxes/{made['id']}/tree"
+    root = {"id": made["id"], "label": "root", "status": "running", "children": []}
+    drawn = f"root [{made['id']}]"
+    assert await client.call("GET", path) == {"tree": drawn, "tree_json": root}
+    await client.call("DELETE", f"/sandboxes/{made['id']}")
+    assert (await client.call("GET", path))["tree"] == f"{drawn} (dead)"
+
+
+def test_a_tree_of_several_is_drawn_with_branches() -> None:
+    def node(name: str, *children: TreeNodeAnswer, over: bool = False) -> TreeNodeAnswer:
+        state = SandboxState.DESTROYED if over else SandboxState.RUNNING
+        return TreeNodeAnswer(id=name, label=None, status=state, children=children)
+
+    root = node("a", node("b", node("c", over=True)), node("d"))
+    assert SandboxTreeAnswer.of(root).tree.splitlines() == [
+        "a [a]",
+        "├── b [b]",
+        "│   └── c [c] (dead)",
+        "└── d [d]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("asked", "user_deleted"),
+        ("reset", "user_deleted"),
+        ("idle", "idle"),
+        ("lifetime", "container_stopped"),
+        ("its program ended", "container_stopped"),
+        (NEVER_MADE, "startup_sync"),
+        (GONE_MEANWHILE, "startup_sync"),
+        (f"{NOT_TAKEN_OVER}its limits are not what they were", "startup_sync_error"),
+    ],
+)
+def test_an_end_has_one_of_a_few_reasons(reason: str, told: str) -> None:
+    limits = LimitsInfo(Limits().resolve(), {})
+    info = SandboxInfo(
+        SandboxId("a" * 26),
+        "fake",
+        "base",
+        SandboxState.DESTROYED,
+        limits,
+        reason=reason,
+        ended_at=1.0,
+    )
+    assert delete_reason(info) == told
+
+
+async def test_another_engine_is_refused_by_name(client: HttpNode) -> None:
+    with pytest.raises(InvalidRequest, match="namespaces"):
+        await client.call("POST", "/sandboxes", body={**SMALL, "engine": "gvisor"})
+    made = await client.call("POST", "/sandboxes", body={**SMALL, "engine": "namespaces"})
+    await client.call("DELETE", f"/sandboxes/{made['id']}")
 
 
 async def test_a_name_is_taken_once(client: HttpNode) -> None:
@@ -123,6 +205,10 @@ async def test_a_paused_sandbox_says_so_or_pausing_is_refused(
         {"template": "base", "surprise": 1},
         {"template": "no-such-template"},
         {"template": "base", "image": "base"},
+        {"template": "base", "container": {"image": "debian"}},
+        {"template": "base", "container": {}},
+        {"template": "base", "container": {"privileged": True}},
+        {"template": "base", "container": {"pull": None}},
         {"template": "base", "limits": {"memory": "lots"}},
         {"template": "base", "limits": {"memory": 1}},
         {"template": "base", "lifetime": "soon"},
@@ -134,6 +220,7 @@ async def test_a_paused_sandbox_says_so_or_pausing_is_refused(
         {"template": "base", "one_shot": True},
         {"template": "base", "files": {"../escape": "x"}},
         {"template": "base", "files": {"a": {"base64": "???"}}},
+        {"template": "base", "files": {"a": {"base64": {}}}},
     ],
 )
 async def test_an_impossible_sandbox_is_refused(client: HttpNode, body: dict[str, Any]) -> None:

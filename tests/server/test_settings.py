@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from atoll.engines.catalog import ContainerSettings, TlsFiles
 from atoll.errors import InvalidRequest
 from atoll.model.limits import Limits, ResolvedLimits
 from atoll.model.sizes import GIB, MIB, format_size
@@ -140,7 +141,7 @@ def test_settings_cannot_be_changed(configuration: Configuration) -> None:
         ("\nlimits = {cpus = 1, processes = 'x'}\n", 2, "limits.processes is 'x'"),
         ("limits.cpus = 1\nlimits.inodes = []\n", 2, "limits.inodes is []"),
         ("[node]\non_exit = 'kep'\n", 2, "it should be 'keep' or 'stop'"),
-        ("[node]\nengine = 'docker'\n", 2, "there is: namespaces"),
+        ("[node]\nengine = 'nonsense'\n", 2, "there is: namespaces"),
         ("[limits]\nmemory_byte = 5\n", 2, "did you mean limits.memory_bytes?"),
         ("[limit]\nmemory_bytes = 5\n", 2, "did you mean limits.memory_bytes?"),
         ("[node]\n\nmemory_bytes = 5\n", 3, "did you mean limits.memory_bytes?"),
@@ -154,6 +155,11 @@ def test_settings_cannot_be_changed(configuration: Configuration) -> None:
         ("[limits]\ncpus = 2", 2, "cut off"),
         ("[quotas]\nmost_sandboxes = true\n", 2, "whole number"),
         ("[quotas]\nmost_sandboxes = 0\n", 2, "greater than or equal to 1"),
+        ("[pools]\nready = ['python']\n", 2, "template=count"),
+        ("[pools]\nready = ['python=1001']\n", 2, "at most 1000"),
+        ("[pools]\nready = ['gvisor:debian:12=1']\n", 2, "gvisor has no images"),
+        ("[pools]\nready = ['nothing/python=1']\n", 2, "no such engine"),
+        ("[pools]\nready = ['docker/python=1']\n", 2, "add it to node.engines"),
         ("a = " + "[" * 5000 + "\n", 1, "nested too deeply"),
     ],
 )
@@ -280,6 +286,8 @@ def test_variables_of_others_are_left_alone(configuration: Configuration) -> Non
         ("CONTAINER_MAX_SESSIONS", "5", "quotas.most_sandboxes", 5),
         ("CONTAINER_MAX_SESSIONS_PER_THREAD", "3", "quotas.most_per_owner", 3),
         ("CONTAINER_ORPHAN_MIN_AGE_SECONDS", "300", "node.orphan_age_seconds", 300),
+        ("SANDBOX_STORAGE", "5g", "workspaces.size_bytes", 5 * GIB),
+        ("SANDBOX_VHOST", "sandboxes.example", "server.vhost", "sandboxes.example"),
         ("SESSION_GC_INTERVAL_SECONDS", "60", "node.sweep_seconds", 60),
         ("SESSION_IDLE_TTL_SECONDS", "1800", "lifetimes.idle_seconds", 1800),
         ("SESSION_MAX_LIFETIME_SECONDS", "7200", "lifetimes.lifetime_seconds", 7200),
@@ -287,7 +295,7 @@ def test_variables_of_others_are_left_alone(configuration: Configuration) -> Non
     ],
 )
 def test_names_of_other_systems_set_the_same(
-    configuration: Configuration, name: str, value: str, where: str, expected: float
+    configuration: Configuration, name: str, value: str, where: str, expected: object
 ) -> None:
     group, key = where.split(".")
     assert getattr(getattr(configuration.load({name: value}), group), key) == expected
@@ -295,6 +303,46 @@ def test_names_of_other_systems_set_the_same(
     settings = configuration.load()
     assert getattr(getattr(settings, group), key) == expected
     assert settings.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("/srv/own.sqlite", "sqlite:////srv/own.sqlite"),
+        ("postgresql://db.example/atoll", "postgresql://db.example/atoll"),
+    ],
+)
+def test_a_database_by_another_name(
+    configuration: Configuration, value: str, expected: str
+) -> None:
+    url = configuration.load({"DATABASE": value}).store.url
+    assert url is not None
+    assert url.get_secret_value() == expected
+
+
+def test_a_name_that_means_nothing_here_is_told(configuration: Configuration) -> None:
+    [warning] = configuration.load({"DEFAULT_CAPABILITIES": "NET_RAW"}).warnings
+    assert "DEFAULT_CAPABILITIES is not used: sandboxes have no capabilities" in warning
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            ("VHOST", "a name"),
+            ("VHOST", "ftp://a.example"),
+            ("HOST", "127.0.0.1:80"),
+            ("HOST", ""),
+        ),
+        *(("HOSTS", "a.example:80"), ("HOSTS", "*"), ("PROXIES", "proxy.example"), ("PORT", "-1")),
+        *(("CORS_ORIGINS", "*"), ("CORS_ORIGINS", "a.example"), ("CORS_ORIGINS", "https://a/b")),
+        *(("REQUESTS_PER_SECOND", "0"), ("MOST_CONNECTIONS", "0"), ("HEAD_SECONDS", "0")),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused(
+    configuration: Configuration, name: str, value: str
+) -> None:
+    assert f"ATOLL_SERVER__{name}" in configuration.refusal({f"ATOLL_SERVER__{name}": value})
 
 
 def test_every_alias_names_settings_that_there_are() -> None:
@@ -319,6 +367,72 @@ def test_other_names_that_contradict_each_other_are_refused(configuration: Confi
     assert "CONTAINER_MEMORY_LIMIT is set to something else" in configuration.refusal(both)
     both["CONTAINER_MEMORY_LIMIT"] = "1g"
     assert configuration.load(both).limits.memory_bytes == GIB
+
+
+def test_containers_are_as_the_operator_says(configuration: Configuration, tmp_path: Path) -> None:
+    profile = tmp_path / "lax.json"
+    profile.write_text("{}")
+    configuration.toml.write_text(
+        "[containers]\n"
+        'docker_endpoint = "tcp://engine.example:2376"\n'
+        f'docker_tls = "{tmp_path}"\n'
+        'runtime = "runsc"\n'
+        'images = ["python=own:1", "tools=own/tools:2"]\n'
+        "any_image = false\n"
+        'networks = ["bridge"]\n'
+        'volumes = ["team-*"]\n'
+        'capabilities = ["cap_chown"]\n'
+        f'seccomp_profiles = ["lax={profile}"]\n'
+        "allow_root = true\n"
+        'pull_seconds = "5m"\n'
+    )
+    containers = configuration.load().containers
+    assert containers.rules("docker") == ContainerSettings(
+        endpoint="tcp://engine.example:2376",
+        tls=TlsFiles(tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem"),
+        runtime="runsc",
+        runtimes=("runsc",),
+        images={"python": "own:1", "tools": "own/tools:2"},
+        any_image=False,
+        networks=("bridge",),
+        volumes=("team-*",),
+        capabilities=("CHOWN",),
+        seccomp_profiles={"lax": profile},
+        allow_root=True,
+        pull_seconds=300.0,
+    )
+    podman = containers.rules("podman")
+    assert podman is not None and (podman.endpoint, podman.tls) == ("", None)
+    assert containers.rules("gvisor") is None
+
+
+def test_without_a_word_containers_are_as_hard_as_can_be(configuration: Configuration) -> None:
+    assert configuration.load().containers.rules("docker") == ContainerSettings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("IMAGES", "python", "is not name=value"),
+        ("SECCOMP_PROFILES", "lax=/nowhere.json", "is no file"),
+        ("RUNTIME", "kata", "'runc', 'crun' or 'runsc'"),
+        ("RUNTIMES", "runc,kata", "'kata' is none of runc, crun, runsc"),
+        ("ALLOW_ROOT", "perhaps", "true or false"),
+    ],
+)
+def test_containers_that_cannot_be_stop_the_start(
+    configuration: Configuration, name: str, value: str, reason: str
+) -> None:
+    refused = configuration.refusal({f"ATOLL_CONTAINERS__{name}": value})
+    assert f"ATOLL_CONTAINERS__{name}" in refused and reason in refused
+
+
+def test_where_an_engine_is_matters_only_if_it_is_used(configuration: Configuration) -> None:
+    environ = {"DOCKER_HOST": "ssh://elsewhere"}
+    assert configuration.load(environ).node.engine == "namespaces"
+    for used in ("ATOLL_NODE__ENGINE", "ATOLL_NODE__ENGINES"):
+        refused = configuration.refusal({**environ, used: "docker"})
+        assert "DOCKER_HOST" in refused and "unix:///path or tcp://host:port" in refused
 
 
 def test_a_name_means_one_setting_only() -> None:

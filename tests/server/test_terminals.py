@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from httpx2 import AsyncClient, AsyncHTTPTransport
-from httpx2.websockets import WebSocketUpgradeError
+from httpx2.websockets import AsyncWebSocketSession, WebSocketUpgradeError
 
 from atoll.client.http import Attachment, HttpNode
 from atoll.errors import InvalidRequest
@@ -150,3 +150,33 @@ async def test_what_is_not_there_cannot_be_attached_to(client: HttpNode, node: R
                 async with bare.websocket(path):
                     pass
             assert caught.value.response.status_code == status
+
+
+async def test_a_raw_terminal_is_resized_by_a_text(client: HttpNode, node: RunningNode) -> None:
+    body = {"template": "base", "interactive": True, "args": ["sh"]}
+    made = await client.call("POST", "/sandboxes", body=body)
+    transport = AsyncHTTPTransport(uds=str(node.socket_path))
+    address = f"/sandboxes/{made['id']}/attach"
+
+    async def type_and_wait(socket: AsyncWebSocketSession, wanted: bytes) -> None:
+        await socket.send_text("stty size\r")
+        seen = b""
+        with anyio.fail_after(60):
+            while wanted not in seen:
+                seen += await socket.receive_bytes()
+
+    async with (
+        AsyncClient(transport=transport, base_url="http://node") as bare,
+        bare.websocket(f"{address}?rows=31&columns=91") as socket,
+    ):
+        await type_and_wait(socket, b"31 91")
+        await socket.send_text('{"type": "resize", "rows": 32, "columns": 92}')
+        await type_and_wait(socket, b"32 92")
+        # What only looks like it is typed.
+        await socket.send_text('{"type": "resize"')
+        await socket.send_text("; echo ty''ped\r")
+        seen = b""
+        with anyio.fail_after(60):
+            while b"typed" not in seen:
+                seen += await socket.receive_bytes()
+    await client.call("DELETE", f"/sandboxes/{made['id']}")

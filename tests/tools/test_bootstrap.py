@@ -25,12 +25,12 @@ def test_a_package_that_is_not_locked_is_named() -> None:
 def test_the_state_tells_which_part_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    native = tmp_path / "native"
-    native.mkdir()
-    for name in ("pyproject.toml", "requirements.lock", "hatch_build.py", "native/spawn.c"):
+    native = tmp_path / "some" / "native"
+    native.mkdir(parents=True)
+    for name in ("pyproject.toml", "requirements.lock", "hatch_build.py", "some/native/spawn.c"):
         (tmp_path / name).touch()
     monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
-    monkeypatch.setattr(bootstrap, "NATIVE", native)
+    monkeypatch.setattr(bootstrap, "ENGINES", tmp_path)
     before = bootstrap.State.wanted()
     assert bootstrap.State.wanted() == before
 
@@ -39,7 +39,7 @@ def test_the_state_tells_which_part_has_changed(
     assert bootstrap.State.wanted() == before
 
     (native / "spawn.c").write_text("int main;")
-    (tmp_path / "wire.py").touch()
+    (tmp_path / "some/wire.py").touch()
     after = bootstrap.State.wanted()
     assert after.native != before.native
     assert after.environment == before.environment

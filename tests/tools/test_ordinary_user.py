@@ -66,7 +66,7 @@ def test_what_is_left_running_is_ended(capfd: pytest.CaptureFixture[str]) -> Non
     left = subprocess.Popen(["sleep", "1000"], user=uid, group=uid, extra_groups=[])
     try:
         ordinary_user.end_processes_of(uid)
-        assert left.wait(10) == -9
+        assert left.wait(60) == -9
     finally:
         left.kill()
     assert "sleep" in capfd.readouterr().err

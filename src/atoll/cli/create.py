@@ -8,10 +8,13 @@ from typing import Any
 
 from atoll.cli.arguments import Misuse, Parser
 from atoll.cli.options import (
+    add_container,
     add_json,
     add_network,
+    add_private,
     add_workspace,
     read_assignments,
+    read_container,
     read_limits,
     read_network,
     read_workspace,
@@ -38,7 +41,10 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--idle", metavar="TIME", help="end it when unused for so long")
     parser.add_argument("--files", metavar="DIR", type=Path, help="copy what DIR holds into it")
     parser.add_argument("--one-shot", action="store_true", help="end it with its command")
+    parser.add_argument("--engine", metavar="NAME", help="one of the node's; else its usual one")
+    add_container(parser)
     add_network(parser)
+    add_private(parser)
     parser.add_argument(
         "--secret",
         metavar="VARIABLE=NAME",
@@ -49,6 +55,9 @@ def add_arguments(parser: Parser) -> None:
     add_workspace(parser)
     parser.add_argument(
         "--remove-workspace", action="store_true", help="have its workspace go with it"
+    )
+    parser.add_argument(
+        "--persistent", action="store_true", help="let it be stopped, and resumed later"
     )
     add_json(parser)
     parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND …")
@@ -69,11 +78,15 @@ def _read_body(options: Namespace) -> dict[str, Any]:
     limits = read_workspace(options, limits)
     if options.remove_workspace and options.workspace is None:
         raise Misuse("--remove-workspace needs --workspace; other workspaces always go")
-    read_network(options)  # refused here rather than by the node, if it cannot be
+    # Refused here rather than by the node, if it cannot be.
+    network = read_network(options, options.private, options.serve)
+    private = {"private": network.private, "ports": list(network.ports)}
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     body = {
         "name": options.name,
         "template": options.template,
+        "engine": options.engine,
+        "container": read_container(options) or None,
         "labels": read_assignments("--label", options.label),
         "env": read_assignments("--env", options.env),
         "limits": {
@@ -88,8 +101,11 @@ def _read_body(options: Namespace) -> dict[str, Any]:
         "command": command or None,
         "one_shot": options.one_shot,
         "workspace": options.workspace,
-        "network": options.network,
+        "network": options.network
+        if network.private is None
+        else {"rules": options.network or "none", **private},
         "secrets": read_assignments("--secret", options.secret) or None,
         "remove_workspace": options.remove_workspace or None,
+        "persistent": options.persistent or None,
     }
     return {name: value for name, value in body.items() if value is not None}

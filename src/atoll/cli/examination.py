@@ -11,6 +11,7 @@ import anyio
 
 from atoll.cli.environment import search_path
 from atoll.cli.messages import colour, printable
+from atoll.cli.sandboxes import make_local_engine
 from atoll.client.places import data_directory
 from atoll.engines import catalog
 from atoll.engines.contract import Check, Feature
@@ -49,7 +50,7 @@ async def _ask_engines() -> Mapping[str, Sequence[Check]]:
 
 async def _ask_engine(name: str) -> Sequence[Check]:
     try:
-        engine = catalog.make_engine(name, data_dir=data_directory())
+        engine = make_local_engine(name)
         try:
             checks = list(await engine.check())
             if Feature.PORTS in engine.features and all(

@@ -21,7 +21,9 @@ from atoll.cli.messages import complain, describe_error
 
 COMMANDS = (
     *("run", "repl", "shell", "up", "doctor", "version"),
-    *("node", "create", "ls", "exec", "logs", "cp", "rm", "workspace", "egress", "secret"),
+    *("node", "create", "ls", "exec", "logs", "cp", "pause", "stop", "resume", "rm"),
+    *("workspace", "egress", "secret"),
+    *("template", "create-image", "token", "user"),
 )
 
 # Our own exit codes; all others are the program's. Container tools use 125 in the same sense.
@@ -118,13 +120,13 @@ def _call(name: str, words: Sequence[str]) -> int:
 
 
 def _load(name: str) -> CommandModule:
-    return cast(CommandModule, import_module(f"atoll.cli.{name}"))
+    return cast(CommandModule, import_module(f"atoll.cli.{name.replace('-', '_')}"))
 
 
 def _print_help() -> None:
     print("usage: atoll COMMAND …\n\nRun code that nobody vouches for in a sealed sandbox.\n")
     for name in COMMANDS:
-        print(f"  {name:<9} {_load(name).SUMMARY}")
+        print(f"  {name:<12} {_load(name).SUMMARY}")
     print("\n'atoll COMMAND --help' tells more.")
     sys.stdout.flush()
 

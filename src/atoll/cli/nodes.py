@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from atoll.cli.sandboxes import run_until_stopped
+from atoll.client.places import server_token
 from atoll.errors import Conflict, NotFound, Unsupported
 
 try:
@@ -19,14 +19,14 @@ except ModuleNotFoundError as error:
     ) from error
 
 _KEY = re.compile(r"[a-z0-9-]{1,40}")
-_LIVING = ("creating", "running", "paused")
+_LIVING = ("creating", "running", "paused", "stopped")
 
 
 def run_on_node(work: Callable[[HttpNode], Awaitable[int]]) -> int:
     """Run `work` with the node that ATOLL_URL names, else with that of the data directory; return its exit code."""
 
     async def reach() -> int:
-        async with HttpNode(node_address(), os.environ.get("ATOLL_TOKEN")) as node:
+        async with HttpNode(node_address(), server_token()) as node:
             return await work(node)
 
     return run_until_stopped(reach)

@@ -6,9 +6,12 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, get_args
 
 from atoll.cli.arguments import Misuse, Parser
 from atoll.errors import InvalidRequest
+from atoll.model.container import ContainerOptions, PullPolicy, Runtime
+from atoll.model.hosts import parse_port
 from atoll.model.limits import Limits
 from atoll.model.network import Network
 from atoll.model.sandbox import check_workspace
@@ -26,11 +29,28 @@ class Wish:
     keep: Path | None = None
     workspace: str | None = None
     network: Network = field(default_factory=Network)
+    container: ContainerOptions | None = None
 
 
 def add_json(parser: Parser) -> None:
     """Add the switch that every command which tells something has."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_node_files(parser: Parser) -> None:
+    """Add where a node keeps its data, and where its settings are."""
+    parser.add_argument("--data", metavar="DIR", type=Path, help="data directory; one node each")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="settings in TOML")
+    parser.add_argument("--env-file", metavar="FILE", type=Path, help="settings as variables")
+
+
+def node_variables(**chosen: object) -> Mapping[str, str]:
+    """Return the settings that a command line chose, as variables; paths are those from here."""
+    return {
+        name: str(value.absolute() if isinstance(value, Path) else value)
+        for name, value in chosen.items()
+        if value is not None
+    }
 
 
 def add_engine(parser: Parser) -> None:
@@ -41,6 +61,43 @@ def add_engine(parser: Parser) -> None:
         action="store_true",
         help="accept limits that the kernel cannot enforce here",
     )
+
+
+def add_container(parser: Parser) -> None:
+    """Add what can be said about a container."""
+    parser.add_argument("--image", metavar="NAME", help="its image; for engines docker and podman")
+    parser.add_argument("--runtime", choices=get_args(Runtime), help="what runs it; likewise")
+    parser.add_argument(
+        "--pull",
+        choices=get_args(PullPolicy),
+        help="when to fetch the image; else if it is missing",
+    )
+
+
+def read_container(options: Namespace) -> dict[str, Any]:
+    """Return what was said about the container; raise `Misuse` for what cannot be."""
+    names = ("image", "runtime", "pull")
+    said = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    try:
+        ContainerOptions(**said)
+    except InvalidRequest as error:
+        raise Misuse(f"--image: {error.message}") from error
+    return said
+
+
+def _local_container(options: Namespace) -> ContainerOptions | None:
+    """Return the container for an engine of this command's own; raise `Misuse` if that makes none."""
+    said, engine = read_container(options), options.engine
+    if not said:
+        return None
+    # Loaded when it is needed: most runs name no engine and have to be quick.
+    from atoll.engines.catalog import CONTAINER_ENGINES
+
+    if engine not in CONTAINER_ENGINES:
+        names = " or ".join(f"--engine {name}" for name in CONTAINER_ENGINES)
+        made = "" if engine is None else f"; engine {engine} makes no containers"
+        raise Misuse(f"--image, --runtime and --pull go with {names}{made}")
+    return ContainerOptions(**said)
 
 
 def add_workspace(parser: Parser) -> None:
@@ -60,10 +117,27 @@ def add_network(parser: Parser) -> None:
     )
 
 
-def read_network(options: Namespace) -> Network:
+def add_private(parser: Parser) -> None:
+    """Add the network that the sandbox shares with others of its owner."""
+    parser.add_argument(
+        "--private", metavar="NETWORK", help="let it find your other sandboxes in this network"
+    )
+    parser.add_argument(
+        "--serve",
+        metavar="PORT",
+        action="append",
+        default=[],
+        help="a port that those reach under its name; repeatable",
+    )
+
+
+def read_network(
+    options: Namespace, private: str | None = None, ports: Sequence[str] = ()
+) -> Network:
     """Return what the sandbox may reach; raise `Misuse` for what cannot be."""
+    rules = "none" if options.network is None else options.network
     try:
-        return Network() if options.network is None else Network.parse(options.network)
+        return Network.parse(rules, private=private, ports=[parse_port(each) for each in ports])
     except InvalidRequest as error:
         raise Misuse(error.message) from error
 
@@ -106,11 +180,13 @@ def add_sandbox(parser: Parser) -> None:
     add_network(parser)
     add_workspace(parser)
     add_engine(parser)
+    add_container(parser)
 
 
 def read_wish(options: Namespace) -> Wish:
     """Return the sandbox that was asked for; raise `Misuse` before anything starts if it cannot be."""
     _check_directories(options.files, options.keep)
+    container = _local_container(options)
     limits = read_limits(options.memory, options.cpus, options.processes, options.best_effort)
     return Wish(
         engine=options.engine,
@@ -120,6 +196,7 @@ def read_wish(options: Namespace) -> Wish:
         keep=options.keep,
         workspace=options.workspace,
         network=read_network(options),
+        container=container,
     )
 
 

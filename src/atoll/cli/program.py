@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atoll.cli.arguments import Misuse
-from atoll.cli.languages import NAMES, Language, find_language, guess_language
+from atoll.model.language import NAMES, Language, find_language, guess_language
 
 MAX_PROGRAM_BYTES = 64 << 20
 _STDIN = "-"
@@ -60,13 +60,14 @@ def _from_stdin(language: Language | None, arguments: Sequence[str], *, asked_fo
 def _from_file(
     file: Path, language: Language | None, arguments: Sequence[str], files: Path | None
 ) -> Program:
-    content = _read(file)
+    content = read_file(file)
     language = language or guess_language(file.name, content[:256])
     path = _path_inside(file, files)
     return Program(language.run_file(path, arguments), path, content)
 
 
-def _read(file: Path) -> bytes:
+def read_file(file: Path) -> bytes:
+    """Return what a file holds that was named on the command line; raise a usage error if it cannot be had."""
     try:
         with file.open("rb") as stream:
             content = stream.read(MAX_PROGRAM_BYTES + 1)

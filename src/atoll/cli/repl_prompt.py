@@ -15,11 +15,11 @@ from prompt_toolkit.filters import has_focus
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
-from pygments.lexers.python import PythonLexer
+from pygments.lexers import find_lexer_class_by_name
 
 from atoll import AsyncSandbox
 from atoll.cli.messages import notice, printable
-from atoll.cli.repl_cells import CellReader
+from atoll.cli.repl_cells import CellReader, lexer_name, make_reader
 from atoll.errors import AtollError
 
 _INDENT = 4
@@ -28,14 +28,14 @@ _INDENT = 4
 class Prompt:
     """Reads cells from the person at the terminal."""
 
-    def __init__(self, sandbox: AsyncSandbox, history: Path) -> None:
+    def __init__(self, sandbox: AsyncSandbox, history: Path, language: str) -> None:
         self._session: PromptSession[str] = PromptSession(
             history=_open_history(history),
-            lexer=PygmentsLexer(PythonLexer),
-            completer=SessionCompleter(sandbox),
+            lexer=PygmentsLexer(find_lexer_class_by_name(lexer_name(language))),
+            completer=SessionCompleter(sandbox, language),
             complete_while_typing=False,
             enable_history_search=True,
-            key_bindings=_make_bindings(CellReader()),
+            key_bindings=_make_bindings(make_reader(language)),
             multiline=True,
             prompt_continuation=lambda width, _line, _wraps: "...: ".rjust(width),
         )
@@ -62,8 +62,9 @@ class Prompt:
 class SessionCompleter(Completer):
     """Completes by what the live session knows."""
 
-    def __init__(self, sandbox: AsyncSandbox) -> None:
+    def __init__(self, sandbox: AsyncSandbox, language: str) -> None:
         self._sandbox = sandbox
+        self._language = language
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
         """Return nothing: only the form below can wait for the session."""
@@ -74,7 +75,7 @@ class SessionCompleter(Completer):
     ) -> AsyncGenerator[Completion, None]:
         """Yield what can stand at the cursor."""
         asking = asyncio.ensure_future(
-            self._sandbox.complete(document.text, document.cursor_position)
+            self._sandbox.complete(document.text, document.cursor_position, language=self._language)
         )
         asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         try:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from atoll.cli.repl_pictures import Pictures
 from atoll.cli.streams import STDIN
 from atoll.model.kernel import Bundle, CellError
 
@@ -25,8 +26,9 @@ _CONTROLS = "\033\x0e\x0f\x90\x9b\x9d"
 class Screen:
     """Shows what cells give; on a terminal with their numbers."""
 
-    def __init__(self, *, is_terminal: bool) -> None:
+    def __init__(self, *, is_terminal: bool, pictures: Pictures | None = None) -> None:
         self._is_terminal = is_terminal
+        self._pictures = pictures
         self._at_line_start = True
         self._disturbed = False
 
@@ -45,11 +47,14 @@ class Screen:
             text = f"Out[{number}]: " + ("\n" if "\n" in text else "") + text
         self.end_line()
         self._write(sys.stdout, text + "\n")
+        if self._pictures is not None and (shown := self._pictures.show(bundle)):
+            self._write(sys.stdout, shown + "\n")
 
     def show_error(self, error: CellError) -> None:
         """Show the exception that ended a cell."""
         self.end_line()
-        self._write(sys.stderr, "\n".join(error.traceback) + "\n")
+        lines = error.traceback or [f"{error.name} {error.value}".strip()]
+        self._write(sys.stderr, "\n".join(lines) + "\n")
 
     def end_cell(self) -> None:
         """Leave the screen fit for the next prompt."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,8 +15,9 @@ from atoll import AsyncSandbox
 from atoll.cli.messages import notice
 from atoll.cli.options import Wish
 from atoll.cli.repl_cells import CellSplitter
+from atoll.cli.repl_pictures import Pictures
 from atoll.cli.repl_screen import Screen, kept_terminal
-from atoll.cli.sandboxes import run_until_stopped, tell_skipped, tell_weak_limits
+from atoll.cli.sandboxes import open_live_sandbox, run_until_stopped
 from atoll.cli.streams import STDIN, STDOUT, read_stdin
 from atoll.client.embedded import close_nodes
 from atoll.client.places import data_directory
@@ -27,36 +28,43 @@ from atoll.model.sandbox import SandboxState
 if TYPE_CHECKING:
     from atoll.cli.repl_prompt import Prompt
 
-_CLEAN_UP_SECONDS = 10
-_WELCOME = "Python in a sandbox of its own: Ctrl-C interrupts, Ctrl-D leaves, 'name?' explains."
-_FAREWELLS = frozenset({"exit", "exit()", "quit", "quit()"})
+_WELCOME = "{} in a sandbox of its own: Ctrl-C interrupts, Ctrl-D leaves{}."
+_NAMES = {"deno": "Deno", "node": "Node", "r": "R"}
+_FAREWELLS = frozenset({"exit", "exit()", "quit", "quit()", ".exit", "q()"})
 # How often one has to press Ctrl-C until a cell that does not heed it loses its session.
 _PATIENCE = 3
 
 
-def run_session(wish: Wish) -> int:
+def run_session(wish: Wish, language: str) -> int:
     """Run cells in a fresh sandbox until the person leaves or the pipe ends."""
     is_terminal = os.isatty(STDIN) and os.isatty(STDOUT)
     try:
-        return run_until_stopped(partial(_talk if is_terminal else _run_pipe, wish))
+        return run_until_stopped(partial(_talk if is_terminal else _run_pipe, wish, language))
     finally:
         close_nodes()
 
 
-async def _talk(wish: Wish) -> int:
+async def _talk(wish: Wish, language: str) -> int:
     # Loaded here: a pipe needs no line editor.
     from atoll.cli.repl_prompt import Prompt
 
-    async with _open_sandbox(wish) as sandbox:
-        print(_WELCOME)
-        prompt = Prompt(sandbox, data_directory() / "repl_history")
-        session = Session(sandbox, Screen(is_terminal=True), prompt)
+    async with open_live_sandbox(wish, language) as sandbox:
+        explains = ", 'name?' explains" if language == "python" else ""
+        print(_WELCOME.format(_NAMES.get(language, language.capitalize()), explains))
+        prompt = Prompt(sandbox, _history(language), language)
+        screen = Screen(is_terminal=True, pictures=Pictures(os.environ))
+        session = Session(sandbox, screen, language, prompt)
         with kept_terminal(), anyio.open_signal_receiver(signal.SIGINT) as presses:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(session.attend_interrupts, presses)
                 await _read_and_run(session, prompt)
                 tasks.cancel_scope.cancel()
     return 0
+
+
+def _history(language: str) -> Path:
+    suffix = "" if language == "python" else f"_{language}"
+    return data_directory() / f"repl_history{suffix}"
 
 
 async def _read_and_run(session: Session, prompt: Prompt) -> None:
@@ -67,10 +75,10 @@ async def _read_and_run(session: Session, prompt: Prompt) -> None:
             await session.run(code)
 
 
-async def _run_pipe(wish: Wish) -> int:
-    splitter = CellSplitter()
-    async with _open_sandbox(wish) as sandbox:
-        session = Session(sandbox, Screen(is_terminal=False))
+async def _run_pipe(wish: Wish, language: str) -> int:
+    splitter = CellSplitter(language)
+    async with open_live_sandbox(wish, language) as sandbox:
+        session = Session(sandbox, Screen(is_terminal=False), language)
         async for line in _read_lines():
             for cell in splitter.feed(line):
                 await session.run(cell)
@@ -89,28 +97,14 @@ async def _read_lines() -> AsyncIterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
-@asynccontextmanager
-async def _open_sandbox(wish: Wish) -> AsyncIterator[AsyncSandbox]:
-    sandbox = AsyncSandbox(
-        engine=wish.engine, limits=wish.limits, envs=wish.env, workspace=wish.workspace
-    )
-    try:
-        tell_weak_limits((await sandbox.info()).limits)
-        if wish.files is not None:
-            tell_skipped(await sandbox.files.upload(wish.files), wish.files)
-        yield sandbox
-        if wish.keep is not None:
-            tell_skipped(await sandbox.files.download(".", wish.keep), wish.keep)
-    finally:
-        with anyio.move_on_after(_CLEAN_UP_SECONDS, shield=True):
-            await sandbox.destroy()
-
-
 class Session:
     """One live interpreter, and the number of the cell that comes next."""
 
-    def __init__(self, sandbox: AsyncSandbox, screen: Screen, prompt: Prompt | None = None) -> None:
+    def __init__(
+        self, sandbox: AsyncSandbox, screen: Screen, language: str, prompt: Prompt | None = None
+    ) -> None:
         self._sandbox = sandbox
+        self._language = language
         self._screen = screen
         self._prompt = prompt
         self._running = False
@@ -131,7 +125,7 @@ class Session:
         finally:
             self._running = False
             self._screen.end_cell()
-        self.number = cell.count + 1
+        self.number = cell.execution_count + 1
         if cell.death:
             notice(f"{cell.death}; variables are gone, files are there")
             self.number = 1
@@ -140,6 +134,7 @@ class Session:
         screen = self._screen
         return await self._sandbox.run_code(
             code,
+            language=self._language,
             on_stdout=screen.show_stdout,
             on_stderr=screen.show_stderr,
             on_result=lambda bundle: screen.show_result(bundle, self.number),
@@ -154,7 +149,7 @@ class Session:
         try:
             return await self._prompt.ask(text, is_secret=is_secret)
         except KeyboardInterrupt:
-            await self._sandbox.interrupt()
+            await self._sandbox.interrupt(self._language)
             return None
 
     async def attend_interrupts(self, presses: AsyncIterator[signal.Signals]) -> None:
@@ -164,8 +159,8 @@ class Session:
                 continue
             self._presses += 1
             if self._presses < _PATIENCE:
-                await self._sandbox.interrupt()
+                await self._sandbox.interrupt(self._language)
             else:
-                await self._sandbox.restart()
+                await self._sandbox.restart(self._language)
             if self._presses == _PATIENCE - 1:
                 notice("the cell does not stop; Ctrl-C once more ends the session's variables")

@@ -17,16 +17,19 @@ import anyio.to_thread
 
 from atoll.cli.messages import notice
 from atoll.cli.options import Wish
+from atoll.client.containers import container_settings
 from atoll.client.places import data_directory
 from atoll.engines import catalog
 from atoll.engines.contract import Engine, Feature, Sandbox
 from atoll.errors import Unsupported
 from atoll.model.ids import WorkspaceId
+from atoll.model.language import PYTHON, home_of
 from atoll.model.limits import LimitsInfo
 from atoll.model.network import NetworkMode
 from atoll.model.sandbox import SandboxRequest, SandboxSpec
 
 if TYPE_CHECKING:
+    from atoll.client._async.sandbox import AsyncSandbox
     from atoll.node.egress import Egress
     from atoll.node.files import Files
     from atoll.node.trees import TreeReport
@@ -64,12 +67,21 @@ def _stop_on_signals(scope: anyio.CancelScope, stopped_by: list[int]) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
+def make_local_engine(name: str) -> Engine:
+    """Return an engine for this command alone, as far as this user has one."""
+    is_theirs = name in catalog.CONTAINER_ENGINES
+    containers = container_settings(name) if is_theirs else None
+    return catalog.make_engine(name, data_dir=data_directory(), containers=containers)
+
+
 @asynccontextmanager
 async def open_sandbox(wish: Wish) -> AsyncIterator[Sandbox]:
     """Make the sandbox that was wished for, filled with its files; destroy it at the end."""
     name = wish.engine or catalog.engine_names()[0]
-    engine = catalog.make_engine(name, data_dir=data_directory())
-    spec = SandboxSpec(limits=wish.limits, env=wish.env, network=wish.network)
+    engine = make_local_engine(name)
+    spec = SandboxSpec(
+        limits=wish.limits, env=wish.env, network=wish.network, container=wish.container
+    )
     spec, hold = _hold_workspace(spec, wish, engine)
     let_go = None if hold is None else hold.undo
     egress = _way_out() if spec.network.mode is not NetworkMode.NONE else None
@@ -90,6 +102,32 @@ async def open_sandbox(wish: Wish) -> AsyncIterator[Sandbox]:
             egress.close()
         if let_go is not None:
             let_go()
+
+
+@asynccontextmanager
+async def open_live_sandbox(wish: Wish, language: str = PYTHON.name) -> AsyncIterator[AsyncSandbox]:
+    """Make the sandbox that was wished for with a live session of a language in it; destroy it at the end."""
+    from atoll.client._async.sandbox import AsyncSandbox
+
+    sandbox = AsyncSandbox(
+        home_of(language),
+        engine=wish.engine,
+        container=wish.container,
+        limits=wish.limits,
+        envs=wish.env,
+        workspace=wish.workspace,
+        network=wish.network,
+    )
+    try:
+        tell_weak_limits((await sandbox.info()).limits)
+        if wish.files is not None:
+            tell_skipped(await sandbox.files.upload(wish.files), wish.files)
+        yield sandbox
+        if wish.keep is not None:
+            tell_skipped(await sandbox.files.download(".", wish.keep), wish.keep)
+    finally:
+        with anyio.move_on_after(_CLEAN_UP_SECONDS, shield=True):
+            await sandbox.destroy()
 
 
 def _way_out() -> Egress:

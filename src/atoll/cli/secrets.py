@@ -7,12 +7,11 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from atoll.cli.nodes import run_on_node
-from atoll.cli.tables import print_table, round_age
+from atoll.cli.tables import print_table, show_instant
 from atoll.client.http import HttpNode
 from atoll.model.secret import Secret, check_secret_name
 
@@ -98,11 +97,5 @@ async def _rotate(as_json: bool, node: HttpNode) -> int:
 
 def _row(secret: dict[str, Any]) -> Sequence[str]:
     place = f"{secret['place']} {secret['field']}"
-    times = (_ago(secret[name]) for name in ("changed_at", "last_used_at"))
+    times = (show_instant(secret[name]) for name in ("changed_at", "last_used_at"))
     return (secret["name"], ", ".join(secret["hosts"]), place, *times)
-
-
-def _ago(time: str | None) -> str:
-    if time is None:
-        return "-"
-    return f"{round_age((datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds())} ago"

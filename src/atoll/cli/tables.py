@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from atoll.cli.messages import printable
 
@@ -13,6 +14,14 @@ def round_age(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds // length:.0f}{unit}"
     return f"{max(seconds, 0):.0f}s"
+
+
+def show_instant(time: str | None) -> str:
+    """Return an instant by how far it is from now."""
+    if time is None:
+        return "-"
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
+    return f"{round_age(seconds)} ago" if seconds >= 0 else f"in {round_age(-seconds)}"
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:

@@ -23,12 +23,12 @@ _HEADINGS = ("ID", "SIZE", "USED", "LAST USED", "SANDBOX")
 _TIMES = ("created_at", "last_used_at")
 
 
-def show_workspaces(*, as_json: bool) -> int:
-    """Print all workspaces."""
+def show_workspaces(*, of_all: bool, as_json: bool) -> int:
+    """Print one's own workspaces, or those of all users with their owners."""
     if _names_node():
-        return _run_on_node(partial(_show_remote, as_json))
-    infos = _workspaces().list(LOCAL_OWNER)
-    return _show([_fields(info) for info in infos], as_json)
+        return _run_on_node(partial(_show_remote, of_all, as_json))
+    infos = _workspaces().list(None if of_all else LOCAL_OWNER)
+    return _show([_fields(info) for info in infos], of_all, as_json)
 
 
 def remove_workspaces(ids: Sequence[str], *, as_json: bool) -> int:
@@ -57,8 +57,9 @@ def _run_on_node(work: Any) -> int:
     return run_on_node(work)
 
 
-async def _show_remote(as_json: bool, node: HttpNode) -> int:
-    return _show(await node.call("GET", "/workspaces"), as_json)
+async def _show_remote(of_all: bool, as_json: bool, node: HttpNode) -> int:
+    path = "/usage/workspaces" if of_all else "/workspaces"
+    return _show(await node.call("GET", path), of_all, as_json)
 
 
 async def _remove_remote(ids: Sequence[str], as_json: bool, node: HttpNode) -> int:
@@ -80,9 +81,12 @@ def _fields(info: WorkspaceInfo) -> dict[str, Any]:
     return fields
 
 
-def _show(workspaces: Sequence[dict[str, Any]], as_json: bool) -> int:
+def _show(workspaces: Sequence[dict[str, Any]], of_all: bool, as_json: bool) -> int:
     if as_json:
         print(json.dumps(workspaces), flush=True)
+    elif of_all:
+        owned = [(each["owner"], *_row(each)) for each in workspaces]
+        print_table([("OWNER", *_HEADINGS), *owned])
     else:
         print_table([_HEADINGS, *map(_row, workspaces)])
     return 0

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from atoll.errors import InvalidRequest, Unavailable
+from atoll.model.container import ContainerOptions
 from atoll.model.durations import parse_duration
 from atoll.model.ids import WorkspaceId
 from atoll.model.kernel import Bundle, CellError, Event
+from atoll.model.language import find_kernel_language
 from atoll.model.limits import Limits
-from atoll.model.network import Network
+from atoll.model.network import Network, NetworkMode
+from atoll.model.packages import Packages, parse_packages
 from atoll.model.process import Output
-from atoll.model.sandbox import Manifest, SandboxRequest, SandboxSpec
+from atoll.model.sandbox import Manifest, Mount, SandboxRequest, SandboxSpec
 from atoll.model.secret import Secret
 from atoll.model.sizes import parse_size
-from atoll.model.template import PYTHON_TEMPLATE
+from atoll.model.template import BASE_TEMPLATE
 
 TextCallback = Callable[[str], object]
 ResultCallback = Callable[[Bundle], object]
@@ -27,8 +30,8 @@ InputCallback = Callable[[str, bool], Any]
 
 # "none", "open", rules, or all of it written out.
 NetworkChoice = str | Sequence[str] | Network
-
-LANGUAGES = ("python",)
+Mounts = Sequence[Mount | Mapping[str, Any]]
+_MOUNT = {each.name for each in fields(Mount)}
 
 _SIZES = {
     "memory": "memory_bytes",
@@ -38,6 +41,7 @@ _SIZES = {
     "shm": "shm_bytes",
     "file": "file_bytes",
 }
+_NO_NETWORK = Network()  # that of most
 _COUNTS = ("cpus", "processes", "inodes", "open_files", "enforcement")
 
 
@@ -45,21 +49,79 @@ def make_spec(
     template: str,
     limits: Limits | Mapping[str, Any] | None,
     envs: Mapping[str, str] | None,
-    network: NetworkChoice = "none",
+    network: Network | None = None,
+    container: ContainerOptions | None = None,
+    mounts: Mounts = (),
+    *,
+    persistent: bool = False,
 ) -> SandboxSpec:
     """Return the sandbox that a caller describes."""
+    # Whether an image of somebody's has an interpreter is seen when a cell asks for it.
+    is_foreign = container is not None and container.image is not None
     return SandboxSpec(
         template=template,
         limits=make_limits(limits),
         env=dict(envs or {}),
-        kernel=template == PYTHON_TEMPLATE,
-        network=make_network(network),
+        kernel=template != BASE_TEMPLATE and not is_foreign,
+        network=network or Network(),
+        container=container,
+        mounts=tuple(_make_mount(each) for each in mounts),
+        persistent=persistent,
     )
 
 
-def make_network(network: NetworkChoice) -> Network:
+def _make_mount(mount: Mount | Mapping[str, Any]) -> Mount:
+    if isinstance(mount, Mount):
+        return mount
+    if not isinstance(mount, Mapping) or not {"source", "target"} <= mount.keys() <= _MOUNT:
+        raise InvalidRequest(
+            f"mount {str(mount)[:80]!r} has to be a Mount, or to have source, target and perhaps read_only"
+        )
+    return Mount(**mount)
+
+
+def make_network(
+    network: NetworkChoice, private_network: str | None = None, ports: Sequence[int] = ()
+) -> Network:
     """Return the network that a caller describes."""
-    return network if isinstance(network, Network) else Network.parse(network)
+    if network == NetworkMode.NONE and private_network is None and ports == ():
+        return _NO_NETWORK
+    if not isinstance(network, Network):
+        return Network.parse(network, private=private_network, ports=ports)
+    if private_network is None and not ports:
+        return network
+    return replace(network, private=private_network, ports=tuple(ports))
+
+
+def make_container(
+    image: str | None, container: ContainerOptions | Mapping[str, Any] | None
+) -> ContainerOptions | None:
+    """Return the container that a caller describes, None if he says nothing about one."""
+    if isinstance(container, Mapping):
+        container = _container_from(container)
+    if not isinstance(container, ContainerOptions | None):
+        raise InvalidRequest(
+            f"container is {type(container).__name__}; it has to be ContainerOptions"
+        )
+    if image is None:
+        return container
+    if container is None:
+        return ContainerOptions(image=image)
+    if container.image not in (None, image):
+        raise InvalidRequest(
+            f"image is {str(image)[:80]!r}, and that of container is {container.image!r}; name one of them"
+        )
+    return replace(container, image=image)
+
+
+def _container_from(options: Mapping[str, Any]) -> ContainerOptions:
+    known = [each.name for each in fields(ContainerOptions)]
+    for name in options:
+        if name not in known:
+            raise InvalidRequest(
+                f"there is no container option {str(name)[:80]!r}; there is: {', '.join(known)}"
+            )
+    return ContainerOptions(**options)
 
 
 def make_request(
@@ -73,6 +135,7 @@ def make_request(
     workspace: str | None,
     remove_workspace: bool,
     secrets: Mapping[str, Secret | str] | None = None,
+    packages: Packages = (),
 ) -> SandboxRequest:
     """Return what is asked of a node."""
     return SandboxRequest(
@@ -85,6 +148,7 @@ def make_request(
         workspace=None if workspace is None else WorkspaceId(workspace),
         remove_workspace=remove_workspace,
         secrets={} if secrets is None else secrets,
+        packages=parse_packages(packages),
     )
 
 
@@ -116,14 +180,9 @@ def as_bytes(data: bytes | str) -> bytes:
         raise InvalidRequest(f"data is not valid text ({error.reason}); pass bytes") from error
 
 
-def check_language(language: str) -> None:
-    """Raise `InvalidRequest` unless there are kernels for a language."""
-    if language not in LANGUAGES:
-        raise InvalidRequest(
-            f"there is no kernel for {str(language)[:80]!r}; there is: {', '.join(LANGUAGES)}."
-            " Other programs run with commands.run",
-            language=language,
-        )
+def check_language(language: str | None) -> str | None:
+    """Return the name of a language that there are kernels of; raise `InvalidRequest` for any other."""
+    return None if language is None else find_kernel_language(language).name
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from types import TracebackType
@@ -11,19 +12,25 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import anyio
+import h11
 import httpx2
-from httpx2 import AsyncClient, AsyncHTTPTransport, Response, Timeout
+from httpx2 import AsyncClient, AsyncHTTPTransport, Limits, QueryParams, Response, Timeout
 from httpx2.websockets import AsyncWebSocketSession, HTTPXWSException, WebSocketUpgradeError
 from wsproto.utilities import LocalProtocolError
 
+from atoll.client.lines import Lines, WholeAnswer
 from atoll.client.places import data_directory
 from atoll.errors import AtollError, Conflict, InvalidRequest, Unavailable, by_code
 from atoll.model.execution import EventType, ExecutionEvent, event_from_json
 
 _SOCKET = "node.sock"
 # Commands and cells may say nothing for as long as they like.
-_TIMEOUT = Timeout(10.0, read=None, write=None)
+_TIMEOUT = Timeout(10.0, read=None, write=None, pool=60.0)
+# An unused connection is closed here a little before the node does so, which might be just when it is used again.
+_LIMITS = Limits(max_connections=500, max_keepalive_connections=50, keepalive_expiry=4.0)
 _MOST_MESSAGE_BYTES = 64 << 20
+# One that means itself, without being encoded or made shorter.
+_PLAIN_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+|/")
 # How long a node may take to come back, and how often it is looked for.
 _PATIENCE_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 
@@ -39,6 +46,7 @@ class HttpNode:
     def __init__(self, address: str, token: str | None = None) -> None:
         self.address = address
         self._client = _make_client(address, token)
+        self._lines = Lines(address, token) if _is_plain(address) else None
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,6 +57,12 @@ class HttpNode:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.close_connections()
+
+    async def close_connections(self) -> None:
+        """Close all connections."""
+        if self._lines is not None:
+            self._lines.close()
         await self._client.aclose()
 
     async def call(
@@ -74,29 +88,55 @@ class HttpNode:
         data: AsyncIterable[bytes] | None = None,
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Response:
+    ) -> Response | WholeAnswer:
         """Send a request as `call` does; return the answer with its headers."""
         sent = {**(headers or {})}
-        content: AsyncIterable[bytes] | bytes | None = data
+        content = None
+        if body is not None:
+            content = json.dumps(body).encode()
+            sent["Content-Type"] = "application/json"
+        answer: Response | WholeAnswer
+        with self._our_errors():
+            if self._lines is not None and data is None and _PLAIN_PATH.fullmatch(path):
+                target = _with_params(path, params)
+                answer = await self._lines.ask(method, target, list(sent.items()), content)
+            else:
+                answer = await self._client.request(
+                    method, path, content=data or content, params=_given(params), headers=sent
+                )
+        _check(answer)
+        return answer
+
+    @asynccontextmanager
+    async def answer_to(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Response]:
+        """Send a request as `call` does; give the answer while its body still comes."""
+        sent = {**(headers or {})}
+        content = None
         if body is not None:
             content = json.dumps(body).encode()
             sent["Content-Type"] = "application/json"
         with self._our_errors():
-            answer = await self._client.request(
+            async with self._client.stream(
                 method, path, content=content, params=_given(params), headers=sent
-            )
-        _check(answer)
-        return answer
+            ) as answer:
+                await _check_stream(answer)
+                yield answer
 
     async def read(
         self, path: str, params: Mapping[str, Any] | None = None
     ) -> AsyncGenerator[bytes, None]:
         """Yield the body of an answer as it comes."""
-        with self._our_errors():
-            async with self._client.stream("GET", path, params=_given(params)) as answer:
-                await _check_stream(answer)
-                async for chunk in answer.aiter_raw():
-                    yield chunk
+        async with self.answer_to("GET", path, params=params) as answer:
+            async for chunk in answer.aiter_raw():
+                yield chunk
 
     async def events(
         self, execution_id: str, start: int = 0, *, follow: bool = True
@@ -104,21 +144,17 @@ class HttpNode:
         """Yield the events of an execution from number `start` on; with `follow` to its end."""
         params = {"start": start, "follow": follow}
         path = f"/executions/{execution_id}/events"
-        with self._our_errors():
-            async with self._client.stream("GET", path, params=_given(params)) as answer:
-                await _check_stream(answer)
-                async for line in answer.aiter_lines():
-                    yield event_from_json(_parse(line))
+        async with aclosing(self.lines(path, params)) as lines:
+            async for line in lines:
+                yield event_from_json(line)
 
     async def lines(
         self, path: str, params: Mapping[str, Any] | None = None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the objects of an answer that has one per line, as they come."""
-        with self._our_errors():
-            async with self._client.stream("GET", path, params=_given(params)) as answer:
-                await _check_stream(answer)
-                async for line in answer.aiter_lines():
-                    yield _parse(line)
+        async with self.answer_to("GET", path, params=params) as answer:
+            async for line in answer.aiter_lines():
+                yield _parse(line)
 
     async def follow(self, execution_id: str) -> AsyncGenerator[ExecutionEvent, None]:
         """Yield all events of an execution to its end; if the node goes away, the next one is waited for.
@@ -170,19 +206,21 @@ class HttpNode:
             yield
         except BaseExceptionGroup as group:
             raise self._as_ours(_only(group)) from group
-        except (httpx2.HTTPError, HTTPXWSException) as error:
+        except (httpx2.HTTPError, HTTPXWSException, OSError, h11.RemoteProtocolError) as error:
+            if isinstance(error, AtollError):
+                raise  # some are errors of the system's, too
             raise self._as_ours(error) from error
 
     def _as_ours(self, error: BaseException) -> BaseException:
         match error:
             case WebSocketUpgradeError():
                 return _to_error(error.response)
-            case httpx2.ConnectError():
+            case httpx2.ConnectError() | ConnectionRefusedError():
                 return Unavailable(
                     f"no node answers at {self.address}",
                     next_step="start one with 'atoll node', or name another in ATOLL_URL",
                 )
-            case httpx2.HTTPError() | HTTPXWSException():
+            case httpx2.HTTPError() | HTTPXWSException() | OSError() | h11.RemoteProtocolError():
                 return Unavailable(
                     f"the connection to the node at {self.address} broke: {type(error).__name__}",
                     next_step="try again; 'atoll logs' reads on where it broke off",
@@ -202,7 +240,7 @@ class Attachment:
         while True:
             message = _parse(await self._socket.receive_text())
             if isinstance(message, dict) and message.get("type") == "refused":
-                raise _error_from_json(message["error"])
+                raise error_from_json(message["error"])
             event = event_from_json(message)
             yield event
             if event.type is EventType.END:
@@ -232,23 +270,43 @@ def _make_client(address: str, token: str | None) -> AsyncClient:
     parts = urlsplit(address)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if parts.scheme == "unix" and not parts.netloc and parts.path:
-        transport = AsyncHTTPTransport(uds=parts.path)
+        transport = AsyncHTTPTransport(uds=parts.path, verify=False, limits=_LIMITS)
         return AsyncClient(
             transport=transport, base_url="http://node", timeout=_TIMEOUT, headers=headers
         )
     if parts.scheme in ("http", "https") and parts.netloc:
-        # The environment's proxies are for other addresses than that of one's own node.
-        return AsyncClient(base_url=address, timeout=_TIMEOUT, headers=headers, trust_env=False)
+        # The environment's proxies are for other addresses than that of one's own node. And to load the certificates that
+        # plain HTTP does not need would take longer than all the rest.
+        return AsyncClient(
+            base_url=address,
+            timeout=_TIMEOUT,
+            limits=_LIMITS,
+            headers=headers,
+            trust_env=False,
+            verify=parts.scheme == "https",
+        )
     raise InvalidRequest(
         f"ATOLL_URL {address[:200]!r} is not understood; write unix:///path/of/node.sock or http://…"
     )
 
 
-def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (params or {}).items() if value is not None}
+def _given(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    # None, not an empty one: else the address is taken apart once more.
+    return {name: value for name, value in (params or {}).items() if value is not None} or None
 
 
-def _check(answer: Response) -> None:
+def _is_plain(address: str) -> bool:
+    """Whether a server is spoken to without TLS, and without a password in its address."""
+    parts = urlsplit(address)
+    return parts.scheme in ("http", "unix") and "@" not in parts.netloc
+
+
+def _with_params(path: str, params: Mapping[str, Any] | None) -> str:
+    given = _given(params)
+    return path if given is None else f"{path}?{QueryParams(given)}"
+
+
+def _check(answer: Response | WholeAnswer) -> None:
     if not answer.is_success:
         raise _to_error(answer)
 
@@ -266,18 +324,21 @@ def _parse(text: str) -> Any:
         raise InvalidRequest(f"this is no event of an execution: {text[:200]!r}") from error
 
 
-def _to_error(answer: Response) -> AtollError:
+def _to_error(answer: Response | WholeAnswer) -> AtollError:
     try:
-        return _error_from_json(answer.json()["error"])
+        return error_from_json(answer.json())
     except (ValueError, KeyError, TypeError, httpx2.ResponseNotRead):
         return Unavailable(f"the node answered {answer.status_code} without saying why")
 
 
-def _error_from_json(fields: Mapping[str, Any]) -> AtollError:
+def error_from_json(fields: Mapping[str, Any]) -> AtollError:
+    """Return the error that a node tells of; raises `KeyError` for what tells of none."""
     # Only classes of our own table: a name from the wire is never looked up anywhere else.
     kind = by_code(str(fields["code"]))
     details = {str(name): value for name, value in dict(fields["details"]).items()}
     details.pop("message", None)
+    if fields.get("next_step"):
+        details["next_step"] = str(fields["next_step"])
     return kind(str(fields["message"]), **details)
 
 

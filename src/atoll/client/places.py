@@ -1,4 +1,4 @@
-"""Where Atoll keeps its data and looks for its configuration on this machine."""
+"""Where Atoll keeps its data and looks for its configuration on this machine, and for a server."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ def data_directory(environ: Mapping[str, str] = os.environ) -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/atoll")
     return _xdg_directory(environ, "XDG_DATA_HOME", ".local/share")
+
+
+def server_address(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the address of the server whose sandboxes are used, ATOLL_URL; empty if they are made in this process."""
+    return environ.get("ATOLL_URL", "")
+
+
+def server_token(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the token that a server is shown: ATOLL_TOKEN, if there is one."""
+    return environ.get("ATOLL_TOKEN") or None
 
 
 def config_directory(environ: Mapping[str, str] = os.environ) -> Path:

@@ -17,7 +17,9 @@ _RECORD_HEADER = 5
 _MESSAGE_HEADER = 4
 _LARGEST_RECORD = 1 << 14
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
-_SERVER_NAME, _PROTOCOLS, _ENCRYPTED = 0, 16, 0xFE0D
+_SERVER_NAME, _PROTOCOLS = 0, 16
+# The encrypted ClientHello, its drafts, and the encrypted server name that came before them.
+_ENCRYPTED = {0xFE0D, *range(0xFE08, 0xFE0D), 0xFFCE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def _parse_client_hello(data: bytes) -> ClientHello:
     return ClientHello(
         None if name is None else _parse_server_name(name),
         () if protocols is None else _parse_protocols(protocols),
-        _ENCRYPTED in extensions,
+        not _ENCRYPTED.isdisjoint(extensions),
     )
 
 

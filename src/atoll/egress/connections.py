@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 import time
+from dataclasses import replace
 from typing import Literal, NamedTuple, Protocol
 
 from atoll.egress.client_hello import ClientHello, ClientHelloReader
@@ -18,7 +19,7 @@ from atoll.egress.exchanges import Exchange
 from atoll.egress.heads import HEAD_SECONDS, Head, HeadReader, forwarded_headers
 from atoll.egress.injection import Injection, Secrets
 from atoll.egress.meters import ByteMeter
-from atoll.egress.policy import Attempt, Verdict, decide
+from atoll.egress.policy import Attempt, Verdict
 from atoll.egress.records import Record
 from atoll.egress.refusals import DialFailed, Refused, answer
 from atoll.egress.sockets import abort, end_sending, peek, receive, send
@@ -27,6 +28,7 @@ from atoll.egress.tls import accept
 from atoll.egress.tunnels import Tunnel, TunnelEnded
 from atoll.errors import InvalidRequest
 from atoll.model.hosts import Host, parse_authority
+from atoll.model.ids import SandboxId
 from atoll.model.network import Network
 
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -68,6 +70,14 @@ class Surroundings(Protocol):
     @property
     def dialler(self) -> Dialler: ...
 
+    def decide(self, attempt: Attempt) -> Verdict:
+        """Return whether an attempt may go on now."""
+        ...
+
+    async def dial(self, attempt: Attempt, peer: SandboxId | None) -> tuple[socket.socket, str]:
+        """Return a connection for it and where that leads to; `peer` is another sandbox that is meant."""
+        ...
+
     @property
     def up(self) -> ByteMeter: ...
 
@@ -98,6 +108,7 @@ class Connection:
         self._attempt: Attempt | None = None
         self._injection: Injection | None = None
         self._is_raw = False
+        self._peer: SandboxId | None = None
 
     async def serve(self, place: tuple[Host, int] | None) -> None:
         """Serve requests or, if its listener stands for one place, take the client there; the socket is closed."""
@@ -116,14 +127,17 @@ class Connection:
         finally:
             self._client.close()
 
-    def may_go_on(self, network: Network, secrets: Secrets) -> bool:
-        """Tell whether what is under way may go on under other rules and with other secrets."""
+    def may_go_on(self) -> bool:
+        """Tell whether what is under way may go on, after rules, secrets or peers have changed."""
         if self._attempt is None:
             return True
-        if self._injection is not None and set(self._injection.used) - set(secrets.uses):
+        if self._injection is not None and set(self._injection.used) - set(
+            self._sandbox.secrets.uses
+        ):
             return False
-        verdict = decide(network, self._attempt)
-        return verdict.allowed and (verdict.raw or not self._is_raw)
+        verdict = self._sandbox.decide(self._attempt)
+        same = verdict.peer == self._peer and (verdict.raw or not self._is_raw)
+        return verdict.allowed and same
 
     async def _leave(self) -> None:
         """Let the client read what it was told: closing while it still sends would take that away."""
@@ -185,6 +199,7 @@ class Connection:
         verdict = self._decide(attempt)
         if not verdict.allowed:
             raise Refused(403, verdict.reason)
+        self._check_overrides(head, attempt, verdict)
         assert verdict.path is not None
         self._injection = self._inject(attempt, head, verdict.path)
         with await self._dial_for_request(attempt, record) as upstream:
@@ -206,6 +221,16 @@ class Connection:
             return False
         reader.give_back(rest)
         return True
+
+    def _check_overrides(self, head: Head, attempt: Attempt, verdict: Verdict) -> None:
+        """Refuse headers by which a server would see another request than the one that is allowed."""
+        for method in head.overriding_methods:
+            if not self._sandbox.decide(replace(attempt, method=method)).allowed:
+                raise Refused(
+                    403, f"a header asks for the method {method[:20]!r}, which no rule allows here"
+                )
+        if verdict.rule is not None and verdict.rule.path and head.overrides_path:
+            raise Refused(403, "a header asks for another path, while rules allow some paths only")
 
     def _inject(self, attempt: Attempt, head: Head, path: str) -> Injection | None:
         """Put secrets into the head of a request over TLS; without TLS no placeholder passes."""
@@ -270,7 +295,7 @@ class Connection:
         return origin
 
     def _may_speak_http(self, host: Host, port: int) -> bool:
-        verdict = decide(self._sandbox.network, Attempt("http", host, port))
+        verdict = self._sandbox.decide(Attempt("http", host, port))
         return verdict.allowed or verdict.inspect
 
     async def _read_hello(self, first: bytes, attempt: Attempt) -> bytes:
@@ -293,7 +318,7 @@ class Connection:
             raise Refused(
                 403, f"{attempt.host}:{attempt.port} is for TLS: {error.message}"
             ) from None
-        _check_name(hello, attempt.host)
+        _check_name(hello, attempt.host, attempt.port)
         return data
 
     # --- a listener of its own ----------------------------------------------------------------------------
@@ -318,19 +343,16 @@ class Connection:
     # --- steps of all ---------------------------------------------------------------------------------------
 
     def _decide(self, attempt: Attempt) -> Verdict:
-        verdict = decide(self._sandbox.network, attempt)
+        verdict = self._sandbox.decide(attempt)
         # From here on a change of rules finds it.
-        self._attempt, self._is_raw = attempt, verdict.raw
+        self._attempt, self._is_raw, self._peer = attempt, verdict.raw, verdict.peer
         return verdict
 
     async def _dial(self, attempt: Attempt, record: Record) -> socket.socket:
         for meter in (self._sandbox.up, self._sandbox.down):
             if not meter.left:
                 raise Refused(503, meter.reason)
-        upstream, address = await self._sandbox.dialler.dial(
-            attempt.host, attempt.port, self._sandbox.network.dns, self._sandbox
-        )
-        record.address = str(address)
+        upstream, record.address = await self._sandbox.dial(attempt, self._peer)
         return upstream
 
     async def _dial_for_request(self, attempt: Attempt, record: Record) -> socket.socket:
@@ -377,7 +399,14 @@ def _authority_of(head: Head) -> tuple[Host, int]:
         raise Refused(400, error.message) from None
 
 
-def _check_name(hello: ClientHello, host: Host) -> None:
+def _check_name(hello: ClientHello, host: Host, port: int) -> None:
+    if hello.encrypted:
+        # A host that serves many names, as content networks do, would follow the hidden one.
+        raise Refused(
+            403,
+            f"the TLS within the tunnel to {host} hides for whom it is (encrypted ClientHello); switch that off,"
+            f" or add 'tcp://{host}:{port}' to the rules, which lets anything pass",
+        )
     if hello.server_name == host or (hello.server_name is None and host.address is not None):
         return
     said = "no name" if hello.server_name is None else str(hello.server_name)

@@ -1,7 +1,7 @@
 """Messages between the node and the proxy process: one JSON object per packet, with descriptors.
 
-From the node: `configure` first, then `add`, `change`, `remove` and `ping`. From the proxy: `ready`, `attempts`, `certified`, `changed` and `health`. What is too
-long for a packet travels in sealed memory as the last descriptor.
+From the node: `configure` first, then `add`, `change`, `peers`, `reached`, `remove` and `ping`. From the proxy: `ready`, `attempts`, `certified`, `changed`,
+`reach` and `health`. What is too long for a packet travels in sealed memory as the last descriptor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 from atoll.errors import InvalidRequest
 
-MOST_LISTENERS = 64
+# One half of them is for HTTP and rules, the other for the members of a private network.
+MOST_LISTENERS = 128
 # A packet has to fit into the socket's buffer whole, and others should fit beside it.
 LONGEST_PACKET = 32 * 1024
 _LONGEST_MESSAGE = 8 * 1024 * 1024

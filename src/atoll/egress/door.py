@@ -1,6 +1,6 @@
 """The node's handle on the proxy process: starts it with the first sandbox, and again whenever it ends.
 
-May be used from any thread; calls take microseconds, but for `change`, which waits until the proxy has done it. While there is no proxy nothing
+May be used from any thread; calls take microseconds, but for `change` and `introduce`, which wait until the proxy has done it. While there is no proxy nothing
 answers on the listeners: closed.
 """
 
@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from atoll.egress import control
+from atoll.egress.peers import Peer
 from atoll.errors import AtollError, InvalidRequest, Unavailable
 from atoll.model.attempt import AttemptInfo
 from atoll.model.hosts import Host
@@ -55,6 +57,24 @@ class OfferedListener:
         return {"kind": "tcp", "host": str(self.place[0]), "port": self.place[1]}
 
 
+@dataclass(frozen=True, slots=True)
+class StreamWish:
+    """What the proxy asks for: a stream to a port of `peer` for `asker`. Nothing about it is to be believed."""
+
+    asker: SandboxId
+    peer: SandboxId
+    port: int
+
+
+# Takes the stream, or None and why there is none; may take a moment.
+StreamAnswer = Callable[[socket.socket | None, str], None]
+Wished = Callable[[StreamWish, StreamAnswer], None]
+
+
+def _refuse(_wish: StreamWish, answer: StreamAnswer) -> None:
+    answer(None, "this node has no private networks")
+
+
 @dataclass(slots=True)
 class _Guest:
     """What has to be told again to the next proxy."""
@@ -63,14 +83,20 @@ class _Guest:
     listeners: Sequence[OfferedListener]
     used: list[int]
     secrets: Sequence[SecretUse]
+    peers: Mapping[str, Peer] | None = None
     certificate: str | None = None
     version: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
-    in_force: int = 0
+    # By their own numbers: of two that are under way, the later one may be done first.
+    in_force: set[int] = field(default_factory=set)
+    is_gone: bool = False
 
     def close(self) -> None:
         for listener in self.listeners:
             listener.socket.close()
+        with self.changed:
+            self.is_gone = True
+            self.changed.notify_all()
 
 
 class EgressDoor:
@@ -84,14 +110,17 @@ class EgressDoor:
         servers: Sequence[str] = (),
         trusted: str | None = None,
         certified: Callable[[SandboxId, str], None] = lambda _sandbox, _certificate: None,
+        wished: Wished = _refuse,
     ) -> None:
         """`attempted` is told of attempts, in the door's own thread.
 
         `opened`, `servers` and `trusted` are the operator's: the last are the certificates, as PEM, that hosts are verified by
         in place of the machine's. `certified` is told, in the same thread, of each certificate that a sandbox has to trust from now on, as PEM.
+        `wished` is told, there too, of each stream to another sandbox that the proxy asks for, and sees to an answer.
         """
         self._attempted = attempted
         self._certified = certified
+        self._wished = wished
         self._configuration: dict[str, Any] = {
             "op": "configure",
             "opened": {name: list(networks) for name, networks in (opened or {}).items()},
@@ -180,24 +209,72 @@ class EgressDoor:
             guest = self._find(sandbox)
             guest.network = network
             guest.secrets = guest.secrets if secrets is None else tuple(secrets)
-            guest.version += 1
-            version = guest.version
-            proxy = self._proxy
-            if proxy is None:
-                return  # the next one hears of it first
-            proxy.send(
-                {
-                    "op": "change",
-                    "sandbox": sandbox,
-                    "network": network.to_json(),
-                    "secrets": [use.to_json() for use in guest.secrets],
-                    "version": version,
-                }
-            )
+            order = {
+                "op": "change",
+                "sandbox": sandbox,
+                "network": network.to_json(),
+                "secrets": [use.to_json() for use in guest.secrets],
+            }
+            ordered = self._order(guest, order)
+        self._see_done(guest, ordered)
+
+    def introduce(
+        self,
+        sandbox: SandboxId,
+        private: str | None,
+        peers: Mapping[str, Peer],
+        coming: Sequence[OfferedListener] = (),
+        leaving: Sequence[OfferedListener] = (),
+    ) -> None:
+        """Let a sandbox have these peers and no others; when this returns, no stream to another one is under way.
+
+        Listeners that come are the door's from now on, and those that leave are closed. A sandbox that is not served any more is fine.
+
+        Raises:
+            Unavailable: as `change` does.
+        """
+        with self._lock:
+            guest = self._guests.get(sandbox)
+            if guest is None:
+                for listener in coming:
+                    listener.socket.close()
+                return
+            guest.peers = dict(peers)
+            left = [each for each in guest.listeners if each not in leaving]
+            guest.listeners = (*left, *coming)
+            order = {
+                "op": "peers",
+                "sandbox": sandbox,
+                "private": private,
+                "peers": {name: peer.to_json() for name, peer in peers.items()},
+                "listeners": [each.as_json() for each in coming],
+                "leaving": [each.as_json() for each in leaving],
+            }
+            ordered = self._order(guest, order, [each.socket.fileno() for each in coming])
+            for listener in leaving:
+                listener.socket.close()
+        self._see_done(guest, ordered)
+
+    def _order(
+        self, guest: _Guest, order: dict[str, Any], fds: Sequence[int] = ()
+    ) -> tuple[_ProxyProcess, int] | None:
+        """Send an order whose effect is waited for; None if the next proxy hears of it first."""
+        guest.version += 1
+        if self._proxy is None:
+            return None
+        self._proxy.send({**order, "version": guest.version}, fds)
+        return self._proxy, guest.version
+
+    def _see_done(self, guest: _Guest, ordered: tuple[_ProxyProcess, int] | None) -> None:
+        if ordered is None:
+            return
+        proxy, version = ordered
         with guest.changed:
             done = guest.changed.wait_for(
-                lambda: guest.in_force >= version or proxy.has_ended, _CHANGE_SECONDS
+                lambda: version in guest.in_force or guest.is_gone or proxy.has_ended,
+                _CHANGE_SECONDS,
             )
+            guest.in_force.discard(version)
         if not done:
             proxy.kill()  # rather no way out than the old one
             raise Unavailable("the egress proxy did not follow the change of rules; it is replaced")
@@ -285,7 +362,7 @@ class EgressDoor:
     def _listen_to(self, proxy: _ProxyProcess) -> None:
         try:
             while (event := proxy.receive()) is not None:
-                self._take(event)
+                self._take(event, proxy)
         except (AtollError, KeyError, TypeError, ValueError) as error:
             # It deals with what is hostile; whatever is strange about it now ends it.
             _log.error("egress.proxy_strange", extra={"error": str(error)})
@@ -298,7 +375,7 @@ class EgressDoor:
             with guest.changed:
                 guest.changed.notify_all()
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _take(self, event: dict[str, Any], proxy: _ProxyProcess) -> None:
         match event["event"]:
             case "attempts":
                 attempts = [AttemptInfo.from_json(each) for each in event["attempts"]]
@@ -308,12 +385,23 @@ class EgressDoor:
                 self._note_change(SandboxId(event["sandbox"]), int(event["version"]))
             case "certified":
                 self._note_certificate(SandboxId(event["sandbox"]), str(event["certificate"]))
+            case "reach":
+                asker, peer = SandboxId(str(event["sandbox"])), SandboxId(str(event["peer"]))
+                wish = StreamWish(asker, peer, int(event["port"]))
+                self._hear_wish(wish, partial(proxy.answer, int(event["number"])))
             case "fault":
                 _log.error("egress.proxy_fault", extra={"text": str(event["text"])})
             case "ready" | "health":
                 pass
             case _:
                 raise InvalidRequest("the proxy says what it cannot say")
+
+    def _hear_wish(self, wish: StreamWish, answer: StreamAnswer) -> None:
+        try:
+            self._wished(wish, answer)
+        except Exception:  # noqa: BLE001 - as with attempts
+            _log.exception("egress.wish_lost")
+            answer(None, "the node made a mistake")
 
     def _hand_on(self, attempts: Sequence[AttemptInfo]) -> None:
         try:
@@ -348,7 +436,8 @@ class EgressDoor:
             guest = self._guests.get(sandbox)
         if guest is not None:
             with guest.changed:
-                guest.in_force = max(guest.in_force, version)
+                if 0 < version <= guest.version:
+                    guest.in_force.add(version)
                 guest.changed.notify_all()
 
 
@@ -376,8 +465,21 @@ class _ProxyProcess:
             "listeners": [listener.as_json() for listener in guest.listeners],
             "used": guest.used,
             "secrets": [use.to_json() for use in guest.secrets],
+            "private": guest.network.private,
+            "peers": None
+            if guest.peers is None
+            else {name: peer.to_json() for name, peer in guest.peers.items()},
         }
         self.send(order, [listener.socket.fileno() for listener in guest.listeners])
+
+    def answer(self, number: int, stream: socket.socket | None, refusal: str) -> None:
+        """Hand over a stream that it has asked for, or say why there is none; our copy is closed."""
+        order = {"op": "reached", "number": number, "refusal": refusal}
+        try:
+            self.send(order, [] if stream is None else [stream.fileno()])
+        finally:
+            if stream is not None:
+                stream.close()
 
     def send(self, order: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Send an order; one that cannot be sent is for a proxy that ends, and the next one is told anyway."""

@@ -227,7 +227,9 @@ class Exchange:
         kind = type(event)
         outgoing = kind(status_code=event.status_code, reason=clean(event.reason), headers=headers)
         data = self._head.parser.send(outgoing) or b""
-        self.has_answered = self.has_answered or kind is h11.Response
+        # What follows a 101 is no HTTP any more, so no refusal may stand there.
+        is_answer = kind is h11.Response or event.status_code == 101
+        self.has_answered = self.has_answered or is_answer
         await send(self._client, data)
 
     def _next(self, parser: h11.Connection) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import h11
@@ -44,6 +45,10 @@ _HOP_BY_HOP = {
     b"upgrade",
 }
 
+# Some servers take the method, or the path, from these in place of the request's own.
+_METHOD_OVERRIDES = {b"x-http-method-override", b"x-http-method", b"x-method-override"}
+_PATH_OVERRIDES = {b"x-original-url", b"x-rewrite-url"}
+
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -66,6 +71,22 @@ class Head:
         """Return the values of a header, split at commas and in lower case."""
         found = [value for key, value in self.request.headers if key == name]
         return [part.strip().lower() for value in found for part in value.split(b",")]
+
+    @property
+    def overriding_methods(self) -> list[str]:
+        """The methods that some servers would take in place of its own."""
+        found = [value for name, value in self._comparable_headers() if name in _METHOD_OVERRIDES]
+        return [part.strip().upper() for value in found for part in value.split(",")]
+
+    @property
+    def overrides_path(self) -> bool:
+        """Whether some servers would take another path in place of its own."""
+        return any(name in _PATH_OVERRIDES for name, _ in self._comparable_headers())
+
+    def _comparable_headers(self) -> Iterator[tuple[bytes, str]]:
+        # Behind CGI and its heirs nobody can tell '_' from '-' any more.
+        for name, value in self.request.headers:
+            yield name.replace(b"_", b"-"), value.decode("latin-1")
 
     def check_host(self, host: Host, port: int) -> None:
         """Refuse a Host header that names something else than the target does; it may leave out the port."""

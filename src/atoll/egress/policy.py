@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from atoll.errors import InvalidRequest
 from atoll.model.hosts import Host
+from atoll.model.ids import SandboxId
 from atoll.model.network import Network, NetworkMode, Rule, Scheme
 from atoll.model.url_paths import matches_path, normal_path
 
@@ -32,6 +33,7 @@ class Verdict:
     `inspect`: not allowed as it is, but each request within may be, once TLS is ended here and they can be seen.
     `raw`: any bytes may pass; without it a CONNECT has to carry TLS for the name that it was made to.
     `path`: what has to be sent in place of the attempt's path, so that what was checked is what arrives.
+    `peer`: who is meant, if that is another sandbox; the node opens the way there.
     """
 
     allowed: bool
@@ -40,6 +42,7 @@ class Verdict:
     inspect: bool = False
     raw: bool = False
     path: str | None = None
+    peer: SandboxId | None = None
 
 
 def decide(network: Network, attempt: Attempt) -> Verdict:

@@ -12,6 +12,7 @@ from atoll.egress import control
 from atoll.egress.addresses import parse_opened
 from atoll.egress.dialling import Dialler, Walls
 from atoll.egress.injection import Secrets
+from atoll.egress.peers import Peers, Streams, parse_peers
 from atoll.egress.records import Reports
 from atoll.egress.resolver import Resolver
 from atoll.egress.sandboxes import Listener, ProxiedSandbox
@@ -39,6 +40,7 @@ class SharedRoom:
         self._taken = 0
         self._waiting: set[asyncio.Future[None]] = set()
         self.sandboxes = 0
+        self._listeners = 0
         self.reports: Reports | None = None
 
     def may_enter(self, own: int) -> bool:
@@ -72,6 +74,10 @@ class SharedRoom:
             if not waiting.done():
                 waiting.set_result(None)
 
+    def count_listeners(self, more: int) -> None:
+        """Take note of so many more or, below 0, fewer listeners, each of which is a descriptor."""
+        self._listeners += more
+
     @property
     def is_held_up(self) -> bool:
         """Whether nothing may happen until the node has read what happened."""
@@ -83,7 +89,8 @@ class SharedRoom:
         return self._taken
 
     def _places(self) -> int:
-        return max(2, (self._descriptors - _SPARE_DESCRIPTORS) // _DESCRIPTORS_EACH)
+        left = self._descriptors - _SPARE_DESCRIPTORS - self._listeners
+        return max(2, left // _DESCRIPTORS_EACH)
 
 
 class Proxy:
@@ -96,6 +103,7 @@ class Proxy:
         self._room = SharedRoom(descriptors)
         self._reports = Reports(channel, self._room.wake)
         self._room.reports = self._reports
+        self._streams = Streams(self._reports.tell)
         self._dialler: Dialler | None = None
         self._sandboxes: dict[SandboxId, ProxiedSandbox] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -152,6 +160,10 @@ class Proxy:
                         order["version"],
                     )
                 )
+            case "peers":
+                self._introduce(order, sockets)
+            case "reached":
+                self._streams.take(order["number"], str(order["refusal"]), sockets)
             case "remove":
                 self._start(self._remove(SandboxId(order["sandbox"])))
             case "ping":
@@ -170,6 +182,7 @@ class Proxy:
             sandbox_id,
             Network.from_json(order["network"]),
             self._dialler,
+            self._streams,
             self._room,
             self._reports.emit,
             self._certify,
@@ -180,6 +193,30 @@ class Proxy:
         self._room.sandboxes += 1
         for place in places:
             sandbox.listen(Listener(sockets.pop(0), place))
+        if order["peers"] is not None:
+            self._start(sandbox.meet(_peers_of(order)))
+
+    def _introduce(self, order: dict[str, Any], sockets: list[socket.socket]) -> None:
+        """Let a sandbox have other peers, and the listeners that stand for them."""
+        sandbox_id, peers = SandboxId(order["sandbox"]), _peers_of(order)
+        places = [_parse_place(each) for each in order["listeners"]]
+        leaving = [_parse_place(each) for each in order["leaving"]]
+        if len(places) != len(sockets):
+            raise InvalidRequest("peers come with other listeners")
+        sandbox = self._sandboxes.get(sandbox_id)
+        if sandbox is not None:
+            for place in places:
+                sandbox.listen(Listener(sockets.pop(0), place))
+        gone = [place for place in leaving if place is not None]
+        self._start(self._meet(sandbox_id, peers, gone, int(order["version"])))
+
+    async def _meet(
+        self, sandbox_id: SandboxId, peers: Peers, leaving: list[tuple[Host, int]], version: int
+    ) -> None:
+        sandbox = self._sandboxes.get(sandbox_id)
+        if sandbox is not None:
+            await sandbox.meet(peers, leaving)
+        self._reports.tell({"event": "changed", "sandbox": sandbox_id, "version": version})
 
     async def _change(
         self, sandbox_id: SandboxId, network: Network, secrets: Secrets, version: int
@@ -214,6 +251,10 @@ class Proxy:
 
 def _parse_secrets(uses: Sequence[dict[str, Any]]) -> Secrets:
     return Secrets(SecretUse.from_json(use) for use in uses)
+
+
+def _peers_of(order: dict[str, Any]) -> Peers:
+    return parse_peers(order["private"], order["peers"])
 
 
 def _parse_place(listener: dict[str, Any]) -> tuple[Host, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +13,8 @@ from atoll.egress.connections import Connection
 from atoll.egress.dialling import Dialler
 from atoll.egress.injection import Secrets
 from atoll.egress.meters import ByteMeter, Pace
+from atoll.egress.peers import Peers, Streams
+from atoll.egress.policy import Attempt, Verdict, decide
 from atoll.egress.records import Record
 from atoll.egress.refusals import Refused
 from atoll.egress.sockets import readable
@@ -56,6 +58,10 @@ class Room(Protocol):
         """Have those who wait look again."""
         ...
 
+    def count_listeners(self, more: int) -> None:
+        """Take note of so many more or, below 0, fewer listeners."""
+        ...
+
     async def wait(self) -> None:
         """Wait until there may be more room."""
         ...
@@ -74,6 +80,7 @@ class ProxiedSandbox:
         sandbox_id: SandboxId,
         network: Network,
         dialler: Dialler,
+        streams: Streams,
         room: Room,
         emit: Callable[[AttemptInfo], None],
         certify: Callable[[SandboxId, str], None],
@@ -83,6 +90,9 @@ class ProxiedSandbox:
         """`certify` is told of each certificate that the sandbox has to trust from now on."""
         self._id = sandbox_id
         self.dialler = dialler
+        self._streams = streams
+        self._peers = Peers()
+        self._knows_peers = asyncio.Event()
         self._room = room
         self._emit = emit
         self._certify = certify
@@ -90,7 +100,7 @@ class ProxiedSandbox:
         self.up = ByteMeter("send", used[0])
         self.down = ByteMeter("fetch", used[1])
         self._pace = Pace()
-        self._listening: list[asyncio.Task[None]] = []
+        self._listening: dict[asyncio.Task[None], Listener] = {}
         self._serving: dict[asyncio.Task[None], Connection] = {}
         self._apply(network, secrets or Secrets())
 
@@ -111,7 +121,19 @@ class ProxiedSandbox:
     def listen(self, listener: Listener) -> None:
         """Accept on a socket from now on; it is closed with the sandbox."""
         listener.socket.setblocking(False)
-        self._listening.append(asyncio.create_task(self._accept(listener)))
+        self._listening[asyncio.create_task(self._accept(listener))] = listener
+        self._room.count_listeners(1)
+
+    def decide(self, attempt: Attempt) -> Verdict:
+        """Return whether an attempt may go on, to another member of the private network or outside."""
+        return self._peers.decide(self.network, attempt) or decide(self.network, attempt)
+
+    async def dial(self, attempt: Attempt, peer: SandboxId | None) -> tuple[socket.socket, str]:
+        """Return a connection for an attempt that may go on, and where it leads to; raises as `Dialler.dial`."""
+        if peer is not None:
+            return await self._streams.open(self._id, peer, attempt.port), peer
+        found = await self.dialler.dial(attempt.host, attempt.port, self.network.dns, self)
+        return found[0], str(found[1])
 
     def tls_context(self, host: Host) -> ssl.SSLContext:
         """Return what ends TLS for a host; raises `Refused` if that is not possible here."""
@@ -129,15 +151,27 @@ class ProxiedSandbox:
         """Put other rules and secrets in force; what they forbid has ended when this returns."""
         self._apply(network, secrets)
         self._room.wake()
-        serving = self._serving.items()
-        await _end_all(
-            [task for task, each in serving if not each.may_go_on(network, secrets)],
-            "the rules of the network were changed",
-        )
+        await self._end_forbidden("the rules of the network were changed")
+
+    async def meet(self, peers: Peers, leaving: Collection[tuple[Host, int]] = ()) -> None:
+        """Have other peers from now on, without listeners for those that leave; streams to these have ended when this returns."""
+        self._peers = peers
+        self._knows_peers.set()
+        gone = [task for task, each in self._listening.items() if each.place in leaving]
+        for task in gone:
+            del self._listening[task]
+        self._room.count_listeners(-len(gone))
+        await _end_all(gone, "the listener is gone")
+        await self._end_forbidden("it has left the private network")
 
     async def close(self) -> None:
         """Stop listening and end all connections."""
+        self._room.count_listeners(-len(self._listening))
         await _end_all([*self._listening, *self._serving], "the sandbox has ended")
+
+    async def _end_forbidden(self, reason: str) -> None:
+        serving = self._serving.items()
+        await _end_all([task for task, each in serving if not each.may_go_on()], reason)
 
     def _apply(self, network: Network, secrets: Secrets) -> None:
         self.network = network
@@ -166,6 +200,9 @@ class ProxiedSandbox:
     async def _accept(self, listener: Listener) -> None:
         """Accept for ever, each time as many as there may be."""
         with listener.socket:
+            if self.network.private is not None:
+                # Who comes now waits, rather than being told that there is nobody.
+                await self._knows_peers.wait()
             while True:
                 while not self._has_room():
                     await self._room.wait()
@@ -192,7 +229,8 @@ class ProxiedSandbox:
             raise
         client.setblocking(False)
         is_crowded = self.connections >= self.network.limits.connections
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if client.family != socket.AF_UNIX:  # an engine may bring them from inside by itself
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self, client, crowded=is_crowded)
         task = asyncio.create_task(connection.serve(place))
         self._serving[task] = connection

@@ -9,14 +9,14 @@ destroyed or lost, `Conflict`. Others are named where they arise. What a program
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from socket import socket
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from atoll.errors import AtollError, InvalidRequest
 from atoll.model.file import FileInfo
@@ -30,15 +30,21 @@ class Feature(StrEnum):
     """An ability that not every engine has; using one that is missing raises `Unsupported`."""
 
     TERMINALS = "terminals"
+    TERMINAL_END = "terminal_end"  # the end of a terminal's input reaches the program that reads it
     PORTS = "ports"  # Sandbox.connect and Sandbox.listen
     PAUSE = "pause"
     MOUNTS = "mounts"
     PERSISTENT_WORKSPACES = "persistent_workspaces"  # SandboxSpec.workspace
+    # Sandbox.stop and Engine.resume. Elsewhere a stopped sandbox is one that was destroyed and is made anew.
+    STOP = "stop"
     ADOPTION = "adoption"  # sandboxes outlive the node and are found again
     FILE_SNAPSHOTS = "file_snapshots"
     MEMORY_SNAPSHOTS = "memory_snapshots"
+    KERNELS = "kernels"  # Sandbox.start_kernel
     KERNEL_FORK = "kernel_fork"  # kernels are forks of a warm zygote
     CREATE_HERE = "create_here"  # sandboxes can be made in a thread that waits
+    IMAGES = "images"  # SandboxSpec.container; templates are images that the engine knows
+    CLEANING = "cleaning"  # Sandbox.clean
 
 
 # What an engine of each name has to offer. The conformance suite compares; an engine cannot
@@ -48,6 +54,7 @@ REQUIRED_FEATURES: Mapping[str, frozenset[Feature]] = MappingProxyType(
         "fake": frozenset(
             {
                 Feature.TERMINALS,
+                Feature.TERMINAL_END,
                 Feature.PORTS,
                 Feature.PAUSE,
                 Feature.MOUNTS,
@@ -57,11 +64,38 @@ REQUIRED_FEATURES: Mapping[str, frozenset[Feature]] = MappingProxyType(
         "namespaces": frozenset(
             {
                 Feature.TERMINALS,
+                Feature.TERMINAL_END,
                 Feature.PORTS,
                 Feature.MOUNTS,
                 Feature.PERSISTENT_WORKSPACES,
+                Feature.KERNELS,
                 Feature.CREATE_HERE,
             }
+        ),
+        "gvisor": frozenset(
+            {
+                Feature.TERMINALS,
+                Feature.PORTS,
+                Feature.PAUSE,
+                Feature.MOUNTS,
+                Feature.KERNELS,
+                Feature.CLEANING,
+            }
+        ),
+        # Whether the end of a terminal's input is told, and whether workspaces are kept, is a matter of their runtime.
+        **dict.fromkeys(
+            ("docker", "podman"),
+            frozenset(
+                {
+                    Feature.TERMINALS,
+                    Feature.PORTS,
+                    Feature.PAUSE,
+                    Feature.MOUNTS,
+                    Feature.KERNELS,
+                    Feature.IMAGES,
+                    Feature.CLEANING,
+                }
+            ),
         ),
     }
 )
@@ -84,6 +118,34 @@ class Lasting:
 
     directory: Path
     lease_seconds: float = 60.0
+
+
+@runtime_checkable
+class ImageWork(Protocol):
+    """What engines with `Feature.IMAGES` do besides: images are theirs, known by ids that stand for every byte.
+
+    `progress` is told what happens, line by line. Each may take long, and raises `Unavailable` if it fails.
+    """
+
+    async def pull_image(self, image: str, progress: Callable[[str], None]) -> str:
+        """Fetch an image by its name, or that of a template, which is built from packages if nobody has it; return its id.
+
+        Raises:
+            InvalidRequest: no name of an image.
+        """
+        ...
+
+    async def build_image(self, context: Path, tag: str, progress: Callable[[str], None]) -> str:
+        """Build the image that a tar archive with a Dockerfile describes, and return its id.
+
+        Raises:
+            CommandFailed: a step of it failed; the message has its words.
+        """
+        ...
+
+    def export_image(self, image: str) -> AsyncGenerator[bytes, None]:
+        """Yield an image as `docker save` writes it; raises `NotFound`."""
+        ...
 
 
 class Engine(Protocol):
@@ -126,6 +188,27 @@ class Engine(Protocol):
         """
         ...
 
+    async def image_of(self, spec: SandboxSpec) -> str:
+        """Return the id of the image that a sandbox would be made from now; it is fetched as the sandbox's policy says.
+
+        Raises:
+            Unsupported: without `Feature.IMAGES`. Otherwise as `create`.
+        """
+        ...
+
+    async def resume(self, spec: SandboxSpec) -> Sandbox:
+        """Start what `Sandbox.stop` kept of a sandbox that was made from `spec`, attested as at its birth.
+
+        What has no container any more, or one that would be made otherwise now, is made anew if nothing is lost by that.
+
+        Raises:
+            Unsupported: without `Feature.STOP`.
+            NotFound: what was kept is gone, and files with it.
+            Conflict: what goes by its name is somebody else's, or was changed since; nothing of it was touched.
+            Otherwise as `create`.
+        """
+        ...
+
     def free_bytes(self) -> int | None:
         """Return how much more memory all sandboxes together may have, as measured now, in any thread.
 
@@ -152,10 +235,10 @@ class Engine(Protocol):
         ...
 
     async def discard(self, sandbox_id: SandboxId) -> None:
-        """End a sandbox that an earlier node left, and remove everything of it.
+        """End a sandbox that an earlier node left, or that was stopped, and remove everything of it.
 
         Raises:
-            Unsupported: without `Feature.ADOPTION`.
+            Unsupported: this engine never leaves or stops any.
             NotFound: there is no such sandbox.
         """
         ...
@@ -200,6 +283,16 @@ class Sandbox(Protocol):
         """
         ...
 
+    @property
+    def warm_language(self) -> str | None:
+        """The language of its template's warm interpreter, whose kernels are forked; None without one."""
+        ...
+
+    @property
+    def image_command(self) -> Sequence[str]:
+        """What its image runs by itself; empty if it says nothing, or without `Feature.IMAGES`."""
+        ...
+
     def take_kernel(self) -> KernelProcess | None:
         """Return the kernel that was made together with the sandbox, once; None if there is none left.
 
@@ -212,6 +305,19 @@ class Sandbox(Protocol):
 
         Raises:
             Unsupported: without `Feature.KERNEL_FORK`, or the template has no interpreter.
+            LimitExceeded: the sandbox has no room for another process.
+        """
+        ...
+
+    async def start_kernel(
+        self, command: Command, process_id: ProcessId | None = None
+    ) -> KernelProcess:
+        """Start a program that becomes a kernel: its standard input is its end of the `channel`, for both directions.
+
+        The guest's own code is in `model.guest.GUEST`. A missing program ends with exit code 127, as with `start`.
+
+        Raises:
+            Unsupported: without `Feature.KERNELS`.
             LimitExceeded: the sandbox has no room for another process.
         """
         ...
@@ -257,10 +363,21 @@ class Sandbox(Protocol):
         """Return a socket that listens on the sandbox's own loopback, for the host to accept on.
 
         Raises:
-            InvalidRequest: not a loopback address, or a port below 1024 although no plain TCP of the sandbox's
-                network needs one.
+            InvalidRequest: not a loopback address, or a port below 1024 although neither plain TCP of the sandbox's
+                network nor a private one needs any.
             Conflict: the port is taken.
             Unsupported: without `Feature.PORTS`.
+        """
+        ...
+
+    async def clean(self) -> None:
+        """End every process and remove every file, so that it is as new for whoever has it; running calls are aborted.
+
+        Other owners are never given it: what code inside may have learnt or hidden nobody can tell.
+
+        Raises:
+            Unsupported: without `Feature.CLEANING`, or what it could write lies elsewhere, too, as in a volume.
+            Unavailable: it cannot be made as new; destroy it.
         """
         ...
 
@@ -272,8 +389,18 @@ class Sandbox(Protocol):
         """Let every process go on; raises `Unsupported` without `Feature.PAUSE`."""
         ...
 
+    async def stop(self) -> None:
+        """End every process and abort running calls, but keep all that `Engine.resume` needs; safe to call twice.
+
+        Also of one that was lost. What its workspace held is safely on disk when this returns.
+
+        Raises:
+            Unsupported: without `Feature.STOP`, or it was not made to be stopped (`SandboxSpec.persistent`).
+        """
+        ...
+
     async def wait_ended(self) -> None:
-        """Return once the sandbox is destroyed or lost."""
+        """Return once the sandbox is stopped, destroyed or lost."""
         ...
 
     async def destroy(self) -> None:

@@ -52,6 +52,20 @@ class AttemptInfo:
         return cls(**found)
 
 
+@dataclass(frozen=True, slots=True)
+class NotedAttempt:
+    """An attempt with its number among those of its sandbox, from 0 on."""
+
+    number: int
+    attempt: AttemptInfo
+    # All bytes of the sandbox up to this one, up and down.
+    used: tuple[int, int] = (0, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"number": self.number, **self.attempt.to_json()}
+
+
 _NUMBERS = {"time": (float,), "port": (int,), "seconds": (float,)} | {
     name: (int,) for name in ("up_bytes", "down_bytes")
 }

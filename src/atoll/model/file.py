@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -35,6 +36,30 @@ class FileInfo:
     def name(self) -> str:
         """The last component of the path."""
         return self.path.rpartition("/")[2]
+
+
+class ChangeType(StrEnum):
+    """What happened to a file."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """Something that happened to a file, a directory or a link; of one that is removed, `info` tells what it was."""
+
+    type: ChangeType
+    info: FileInfo
+
+
+def changed_files(before: Mapping[str, FileInfo], after: Mapping[str, FileInfo]) -> Sequence[str]:
+    """Return the paths of files that are new, gone or otherwise than before, by their size, mode and time."""
+    paths = {path for path, info in before.items() if after.get(path) != info}
+    paths |= {path for path in after if path not in before}
+    kinds = {**before, **after}
+    return sorted(path for path in paths if kinds[path].kind is not FileKind.DIRECTORY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,17 @@ ProcessId = NewType("ProcessId", str)
 KernelId = NewType("KernelId", str)
 ExecutionId = NewType("ExecutionId", str)
 WorkspaceId = NewType("WorkspaceId", str)
+UserId = NewType("UserId", str)
+TokenId = NewType("TokenId", str)
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _LENGTH = 26
-_RANDOM_BYTES = 24
+# A token's id is no secret: it only has to be another one for each.
+_TOKEN_ID_LENGTH = 12
+_RANDOM_BYTES = 40
+# Which character a byte stands for, as many bytes for each.
+_CHARACTERS = bytes(ord(_ALPHABET[byte % len(_ALPHABET)]) for byte in range(256))
+_LEFT_OUT = bytes(range(256 - 256 % len(_ALPHABET), 256))
 _ID = re.compile(r"[a-z0-9]{26}")
 
 
@@ -45,6 +52,16 @@ def new_execution_id() -> ExecutionId:
     return ExecutionId(_random_id())
 
 
+def new_user_id() -> UserId:
+    """Return a fresh user id."""
+    return UserId(_random_id())
+
+
+def new_token_id() -> TokenId:
+    """Return a fresh token id."""
+    return TokenId(_random_id(_TOKEN_ID_LENGTH))
+
+
 def parse_sandbox_id(text: str) -> SandboxId:
     """Return `text` as a sandbox id, or raise `InvalidRequest`."""
     if not isinstance(text, str) or not _ID.fullmatch(text):
@@ -54,11 +71,14 @@ def parse_sandbox_id(text: str) -> SandboxId:
     return SandboxId(text)
 
 
-def _random_id() -> str:
-    # A remainder of so many more bits than are needed favours no character that anybody could notice.
-    number = int.from_bytes(os.urandom(_RANDOM_BYTES))
-    characters = []
-    for _ in range(_LENGTH):
-        number, place = divmod(number, len(_ALPHABET))
-        characters.append(_ALPHABET[place])
-    return "".join(characters)
+def is_id(text: str) -> bool:
+    """Whether this could be the id of something that was made here."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def _random_id(length: int = _LENGTH) -> str:
+    characters = b""
+    while len(characters) < length:
+        # Those bytes that would favour some characters are left out, and seldom more of them than there are too many.
+        characters = os.urandom(_RANDOM_BYTES).translate(_CHARACTERS, _LEFT_OUT)
+    return characters[:length].decode()

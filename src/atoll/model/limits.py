@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from atoll.errors import InvalidRequest
 from atoll.model.sizes import GIB, KIB, MIB, format_size
@@ -35,6 +35,11 @@ class Limits:
     def written(self) -> frozenset[str]:
         """Names of the limits that the caller wrote himself."""
         return frozenset(name for name in _DEFAULTS if getattr(self, name) is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        # Not asdict(), which would copy every number.
+        return {name: getattr(self, name) for name in self.__slots__}
 
     def resolve(self, *, workspace_on_disk: bool = False) -> ResolvedLimits:
         """Return all limits with defaults filled in; raise `InvalidRequest` for impossible ones.

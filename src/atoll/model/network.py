@@ -1,20 +1,29 @@
-"""What a sandbox may reach: nothing, what its rules name, or all that the operator leaves open."""
+"""What a sandbox may reach: nothing, what its rules name, or all that the operator leaves open; and its private network."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, cast, get_args
 
 from atoll.errors import InvalidRequest
-from atoll.model.hosts import Host, HostPattern, parse_authority, parse_host_pattern, parse_port
+from atoll.model.hosts import (
+    Host,
+    HostPattern,
+    parse_authority,
+    parse_host,
+    parse_host_pattern,
+    parse_port,
+)
 from atoll.model.url_paths import normal_path
 
 Scheme = Literal["http", "https", "tcp"]
 
 MOST_RULES = 256
+# Of one sandbox, to its private network.
+MOST_PORTS = 16
 PRESETS = ("registries",)
 METHODS = frozenset(
     "GET HEAD POST PUT PATCH DELETE OPTIONS TRACE"
@@ -25,7 +34,11 @@ _DNS_PORT = 53
 _MOST_DNS = 8
 _LARGEST_LIMIT = 1 << 60
 _OWN_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
-_PRIVATE_NAME = re.compile(r"[a-z0-9-]{1,40}")
+_PRIVATE_NAME = re.compile(r"(?!xn--)[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+# Set aside for names that are nobody's outside.
+_PRIVATE_DOMAIN = "internal"
+# They mean the sandbox itself.
+_OWN_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
 
 
 class NetworkMode(StrEnum):
@@ -84,7 +97,7 @@ class NetworkLimits:
     download_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
+        for name, value in self.to_json().items():
             if value is None and name.endswith("_bytes"):
                 continue
             if type(value) is not int or not 0 <= value <= _LARGEST_LIMIT:
@@ -94,6 +107,11 @@ class NetworkLimits:
                     limit=name,
                 )
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        # Not asdict(), which would copy every number.
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -101,6 +119,7 @@ class Network:
 
     `presets` are words that the node replaces by rules (`with_presets`); until then they allow nothing.
     `dns` are addresses of name servers, `127.0.0.1` or `127.0.0.1:5353`; none means those of the machine.
+    `private` names the owner's network that it is a member of, and `ports` are those that it serves to the others there.
     """
 
     mode: NetworkMode = NetworkMode.NONE
@@ -109,6 +128,7 @@ class Network:
     dns: tuple[str, ...] = ()
     limits: NetworkLimits = field(default_factory=NetworkLimits)
     private: str | None = None
+    ports: tuple[int, ...] = ()
     # By the texts of their hosts, since a request must not have to try every rule.
     _rules_by_host: Mapping[str, Sequence[Rule]] = field(init=False, repr=False, compare=False)
 
@@ -124,11 +144,9 @@ class Network:
             )
         _check_presets(self.presets)
         _check_dns(self.dns)
-        if self.private is not None and not _PRIVATE_NAME.fullmatch(self.private):
-            raise InvalidRequest(
-                f"private network {self.private[:80]!r} is not 1 to 40 characters of a-z, 0-9 and '-',"
-                " such as 'build'"
-            )
+        _check_ports(self.ports, self.private)
+        if self.private is not None:
+            _check_private(self.private, self.rules)
         object.__setattr__(self, "_rules_by_host", _group_by_host(self.rules))
 
     @classmethod
@@ -139,6 +157,7 @@ class Network:
         dns: Sequence[str] = (),
         limits: NetworkLimits | None = None,
         private: str | None = None,
+        ports: Sequence[int] = (),
     ) -> Network:
         """Return the network that `none`, `open`, rules, or rules in one text with commas mean.
 
@@ -154,7 +173,13 @@ class Network:
             dns=_check_texts(dns),
             limits=limits or NetworkLimits(),
             private=private,
+            ports=_check_sequence(ports),
         )
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anything answers inside: it may reach something, or what it tries is noted."""
+        return self.mode is not NetworkMode.NONE or self.private is not None
 
     def rules_for(self, host: Host) -> Sequence[Rule]:
         """Return the rules whose host pattern matches this host."""
@@ -194,8 +219,9 @@ class Network:
             "rules": [str(rule) for rule in self.rules],
             "presets": list(self.presets),
             "dns": list(self.dns),
-            "limits": asdict(self.limits),
+            "limits": self.limits.to_json(),
             "private": self.private,
+            "ports": list(self.ports),
         }
 
     @classmethod
@@ -210,12 +236,41 @@ class Network:
                     "presets": _check_texts(fields["presets"]),
                     "dns": _check_texts(fields["dns"]),
                     "limits": NetworkLimits(**fields["limits"]),
+                    # Those of older nodes had none.
+                    "ports": _check_sequence(fields.get("ports", ())),
                 }
             )
         except InvalidRequest:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InvalidRequest(f"this is not a network: {str(error)[:200]}") from error
+
+
+def private_name(name: str, network: str) -> str:
+    """Return the long name of a member of a private network; its short one is the sandbox's."""
+    return f"{name}.{network}.{_PRIVATE_DOMAIN}"
+
+
+def check_member_name(network: Network, name: str | None) -> None:
+    """Raise `InvalidRequest` unless a sandbox of that name can be a member of the network's private one."""
+    if network.private is None or not network.ports:
+        return
+    if name is None:
+        raise InvalidRequest(
+            f"a sandbox that serves ports to private network {network.private!r} is found there by its name;"
+            " give it one"
+        )
+    fault = "it means the sandbox itself" if name in _OWN_NAMES else ""
+    try:
+        if parse_host(name).name != name:
+            fault = "it is an address"
+        parse_host(private_name(name, network.private))
+    except InvalidRequest:
+        fault = "it is no host name"
+    if fault:
+        raise InvalidRequest(
+            f"sandbox name {name[:80]!r} cannot be found in a private network: {fault}; take one like 'db'"
+        )
 
 
 def parse_rule(text: str) -> Rule:
@@ -344,6 +399,44 @@ def _check_dns(servers: Sequence[str]) -> None:
         if host.address is None:
             raise InvalidRequest(
                 f"name server {server[:80]!r} is no address; write it like '192.0.2.53' or '[2001:db8::53]'"
+            )
+
+
+def _check_sequence(values: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(values, list | tuple | range):
+        raise InvalidRequest(f"{str(values)[:80]!r} is not a list of ports, such as [5432]")
+    return tuple(values)
+
+
+def _check_ports(ports: Sequence[int], private: str | None) -> None:
+    if ports and private is None:
+        raise InvalidRequest("ports are served to a private network; name that, too")
+    if len(ports) > MOST_PORTS:
+        raise InvalidRequest(
+            f"{len(ports)} ports are too many to be served to a private network; the most is {MOST_PORTS}"
+        )
+    for port in ports:
+        if type(port) is not int or not 1 <= port <= 65535:
+            raise InvalidRequest(f"port {str(port)[:80]!r} is not a number from 1 to 65535")
+    if len(set(ports)) != len(ports):
+        raise InvalidRequest(
+            "a port is served to a private network once; remove the second mention"
+        )
+
+
+def _check_private(private: str, rules: Sequence[Rule]) -> None:
+    if not isinstance(private, str) or not _PRIVATE_NAME.fullmatch(private):
+        raise InvalidRequest(
+            f"private network {str(private)[:80]!r} is not 1 to 40 characters of a-z, 0-9 and inner '-'"
+            " (nor punycode, xn--…), such as 'build'"
+        )
+    domain = f"{private}.{_PRIVATE_DOMAIN}"
+    for rule in rules:
+        # Nobody could say any more whether the member is meant or what lies outside.
+        if f".{rule.host.host.name}".endswith(f".{domain}"):
+            raise InvalidRequest(
+                f"rule '{rule}' names a host below {domain}, where the members of the private network are;"
+                " they need no rule, so leave it out"
             )
 
 

@@ -9,12 +9,13 @@ from enum import StrEnum
 from typing import Any
 
 from atoll.errors import InvalidRequest
+from atoll.model.container import ContainerOptions
 from atoll.model.ids import SandboxId, WorkspaceId, new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Limits, LimitsInfo, ResolvedLimits
-from atoll.model.network import Network, NetworkMode
+from atoll.model.network import Network, NetworkMode, check_member_name
 from atoll.model.process import check_environment
 from atoll.model.secret import Secret, check_secrets
-from atoll.model.template import BASE_TEMPLATE
+from atoll.model.template import BASE_TEMPLATE, PYTHON_TEMPLATE
 
 LOCAL_OWNER = "local"
 MAX_LIFETIME_SECONDS = 365 * 86400.0
@@ -61,6 +62,7 @@ class SandboxSpec:
 
     id: SandboxId = field(default_factory=new_sandbox_id)
     template: str = BASE_TEMPLATE
+    engine: str | None = None  # None: whichever the node uses
     limits: Limits = field(default_factory=Limits)
     env: Mapping[str, str] = field(default_factory=dict)
     hostname: str = "atoll"
@@ -73,6 +75,10 @@ class SandboxSpec:
     network_files: str | None = None
     # Variables whose values in `env` are placeholders → the names of the stored secrets that they stand for.
     secrets: Mapping[str, str] = field(default_factory=dict)
+    # What only container engines can do; others refuse it.
+    container: ContainerOptions | None = None
+    # It can be stopped, and goes on later under the same id. Such a one has a workspace that is kept.
+    persistent: bool = False
 
     def __post_init__(self) -> None:
         parse_sandbox_id(self.id)
@@ -86,6 +92,21 @@ class SandboxSpec:
         _check_mounts(self.mounts)
         if not isinstance(self.network, Network):
             raise InvalidRequest(f"network is {type(self.network).__name__}; it has to be Network")
+        if not isinstance(self.persistent, bool):
+            raise InvalidRequest(
+                f"persistent is {str(self.persistent)[:40]!r}; it has to be true or false"
+            )
+        if not isinstance(self.container, ContainerOptions | None):
+            raise InvalidRequest(
+                f"container is {type(self.container).__name__}; it has to be ContainerOptions"
+            )
+
+    def refuse_container(self, engine: str) -> None:
+        """Raise `InvalidRequest` if it asks for a container, for an engine that makes none."""
+        if self.container is not None:
+            raise InvalidRequest(
+                f"engine {engine} makes no containers; leave image and container out, or ask for engine docker or podman"
+            )
 
     def resolve_limits(self) -> ResolvedLimits:
         """Return all its limits as numbers; raise `InvalidRequest` for impossible ones."""
@@ -97,6 +118,8 @@ class SandboxSpec:
     @property
     def lowest_port(self) -> int:
         """The lowest port that can be listened on in it: services of any number may have to be stood in for."""
+        if self.network.private is not None:
+            return 1  # others may serve any, and may come later
         ports = [port for _host, port in self.network.tcp_places]
         return 1 if min(ports, default=UNPRIVILEGED_PORT) < UNPRIVILEGED_PORT else UNPRIVILEGED_PORT
 
@@ -108,16 +131,18 @@ class SandboxSpec:
             **plain,
             "env": dict(self.env),
             "secrets": dict(self.secrets),
-            "limits": asdict(self.limits),
+            "limits": self.limits.to_json(),
             "mounts": [asdict(mount) for mount in self.mounts],
             "workspace": None if self.workspace is None else asdict(self.workspace),
             "network": self.network.to_json(),
+            "container": None if self.container is None else self.container.to_json(),
         }
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> SandboxSpec:
         """Return the spec that `to_json` was called on."""
         workspace, network = fields.get("workspace"), fields.get("network")
+        container = fields.get("container")
         return cls(
             **{
                 **fields,
@@ -126,6 +151,7 @@ class SandboxSpec:
                 "workspace": None if workspace is None else KeptWorkspace(**workspace),
                 # Those of older nodes had none.
                 "network": Network() if network is None else Network.from_json(network),
+                "container": None if container is None else ContainerOptions.from_json(container),
             }
         )
 
@@ -153,6 +179,7 @@ class SandboxRequest:
     manifest: Manifest = field(default_factory=Manifest)
     # Its own program, started with it; `one_shot`: the sandbox ends with that program.
     command: Sequence[str] | str | None = None
+    image_command: bool = False  # without another, it is what the image runs by itself
     interactive: bool = False  # on a terminal
     one_shot: bool = False
     lifetime_seconds: float | None = None  # None: as the node says
@@ -161,9 +188,15 @@ class SandboxRequest:
     remove_workspace: bool = False  # with the sandbox
     # By the variables that hold placeholders inside; a text is the name of a stored one.
     secrets: Mapping[str, Secret | str] = field(default_factory=dict)
+    # What its template is to hold besides, as `parse_packages` returns it.
+    packages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_secrets(self.secrets)
+        if self.packages and self.spec.template != PYTHON_TEMPLATE:
+            raise InvalidRequest(
+                f"packages go with template {PYTHON_TEMPLATE!r}, not {self.spec.template!r}; leave one of both out"
+            )
         if self.secrets and self.spec.network.mode is NetworkMode.NONE:
             raise InvalidRequest(
                 "secrets go to hosts that the sandbox may reach; name those with network=[…]"
@@ -171,8 +204,11 @@ class SandboxRequest:
         check_owner(self.owner)
         if self.name is not None:
             check_name(self.name)
+        check_member_name(self.spec.network, self.name)
         check_labels(self.labels)
         _check_metadata(self.metadata)
+        if self.spec.persistent:
+            self._check_persistent()
         if self.workspace is not None:
             check_workspace(self.workspace)
         elif self.remove_workspace:
@@ -184,6 +220,18 @@ class SandboxRequest:
         for name in ("lifetime_seconds", "idle_seconds"):
             _check_seconds(name, getattr(self, name))
 
+    def _check_persistent(self) -> None:
+        if self.workspace is None:
+            # One of its own, which goes with it.
+            object.__setattr__(self, "workspace", WorkspaceId(self.spec.id))
+            object.__setattr__(self, "remove_workspace", True)
+        given = sorted(name for name, each in self.secrets.items() if isinstance(each, Secret))
+        if given:
+            raise InvalidRequest(
+                f"a persistent sandbox finds its secrets again by their names, and {', '.join(given)} has none;"
+                " store it, and give its name"
+            )
+
 
 class SandboxState(StrEnum):
     """Where a sandbox is in its life."""
@@ -191,6 +239,7 @@ class SandboxState(StrEnum):
     CREATING = "creating"
     RUNNING = "running"
     PAUSED = "paused"
+    STOPPED = "stopped"  # nothing runs; its files are kept, and it can be resumed
     DESTROYED = "destroyed"
     LOST = "lost"
 

@@ -6,14 +6,23 @@ Nothing is unpacked by `tarfile` itself: it only makes and reads single headers.
 from __future__ import annotations
 
 import tarfile
-import zlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Self
 
 from atoll.engines.contract import NewFile, Workspace
-from atoll.errors import AtollError, InvalidRequest, LimitExceeded
+from atoll.errors import AtollError, InvalidRequest
 from atoll.model.file import FileInfo, FileKind, parse_path
+from atoll.node.expander import GZIP, Expander
+from atoll.node.tar_headers import (
+    BLOCK,
+    EXTENSIONS,
+    check_extension,
+    parse_header,
+    parse_name,
+    parse_pax,
+    pax_size,
+)
 from atoll.node.trees import (
     SMALL_BYTES,
     UNREADABLE,
@@ -27,12 +36,7 @@ from atoll.node.trees import (
     write_batch,
 )
 
-_BLOCK = tarfile.BLOCKSIZE
 _CHUNK = 256 * 1024
-_MAX_HEADER_BYTES = 64 * 1024  # of an extended header
-_GZIP = b"\x1f\x8b"
-# Below this size a high ratio harms nobody: a short file of zeros is no bomb.
-_RATIO_FREE_BYTES = 16 << 20
 
 
 async def read_archive(
@@ -58,7 +62,7 @@ async def read_archive(
                 async with aclosing(_member(workspace, entry, name, report)) as parts:
                     async for data in parts:
                         yield data
-    yield bytes(2 * _BLOCK)
+    yield bytes(2 * BLOCK)
 
 
 async def _single(
@@ -124,7 +128,7 @@ async def _file_member(
     while missing > 0:
         yield bytes(min(missing, _CHUNK))
         missing -= _CHUNK
-    yield bytes(-header.size % _BLOCK)
+    yield bytes(-header.size % BLOCK)
 
 
 async def write_archive(
@@ -179,7 +183,7 @@ class _Unpacker:
             info = await self._workspace.write(path, source.chunks(member.size), mode=mode)
             self._report.files += 1
             self._report.total_bytes += info.size
-        await source.skip(-member.size % _BLOCK)
+        await source.skip(-member.size % BLOCK)
 
     async def _add(self, file: NewFile) -> None:
         if self._batch.add(file):
@@ -195,18 +199,18 @@ async def _next_member(source: _ByteSource) -> tarfile.TarInfo | None:
     long_name: str | None = None
     size: int | None = None
     while True:
-        block = await source.read(_BLOCK)
+        block = await source.read(BLOCK)
         if not block.strip(b"\0"):
             return None
-        member = _parse_header(block)
-        if member.type in _EXTENSIONS:
+        member = parse_header(block)
+        if member.type in EXTENSIONS:
             extra = await _read_extension(source, member)
             if member.type == tarfile.GNUTYPE_LONGNAME:
-                long_name = extra.rstrip(b"\0").decode("utf-8", "surrogateescape")
+                long_name = parse_name(extra)
             elif member.type == tarfile.XHDTYPE:
                 records = parse_pax(extra)
                 long_name = records.get("path", long_name)
-                size = _pax_size(records, size)
+                size = pax_size(records, size)
             continue
         member.name = member.name if long_name is None else long_name
         member.size = member.size if size is None else size
@@ -214,60 +218,12 @@ async def _next_member(source: _ByteSource) -> tarfile.TarInfo | None:
 
 
 async def _read_extension(source: _ByteSource, member: tarfile.TarInfo) -> bytes:
-    if member.size > _MAX_HEADER_BYTES:
-        raise LimitExceeded(
-            f"the archive has an extended header of {member.size} bytes;"
-            f" the most is {_MAX_HEADER_BYTES}",
-            limit_bytes=_MAX_HEADER_BYTES,
-        )
+    check_extension(member)
     data = await source.read(member.size)
-    await source.skip(-member.size % _BLOCK)
+    await source.skip(-member.size % BLOCK)
     return data
 
 
-def _parse_header(block: bytes) -> tarfile.TarInfo:
-    try:
-        member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-    except tarfile.HeaderError as error:
-        raise InvalidRequest(f"this is not a tar archive, plain or gzip: {error}") from error
-    if member.size < 0:
-        raise InvalidRequest(f"archive member {member.name[:200]!r} has a negative size")
-    return member
-
-
-def parse_pax(data: bytes) -> dict[str, str]:
-    """Return the records of an extended header: `LENGTH NAME=VALUE` and a new line each."""
-    records = {}
-    while data:
-        digits, space, _ = data.partition(b" ")
-        if not space or not digits.isdigit() or len(digits) > 8:
-            raise InvalidRequest("the archive has a broken extended header")
-        length = int(digits)
-        record, data = data[len(digits) + 1 : length], data[length:]
-        name, equals, value = record.partition(b"=")
-        if not equals or not value.endswith(b"\n"):
-            raise InvalidRequest("the archive has a broken extended header")
-        records[name.decode("utf-8", "replace")] = value[:-1].decode("utf-8", "surrogateescape")
-    if any(name.startswith("GNU.sparse") for name in records):
-        raise InvalidRequest("the archive holds a sparse file; pack it without --sparse")
-    return records
-
-
-def _pax_size(records: dict[str, str], known: int | None) -> int | None:
-    text = records.get("size")
-    if text is None:
-        return known
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise InvalidRequest(f"the archive has a member of size {text[:40]!r}")
-    return int(text)
-
-
-_EXTENSIONS = {
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-}
 _ALLOWED = {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE, tarfile.DIRTYPE}
 
 
@@ -297,18 +253,18 @@ def _join(folder: str, name: str) -> str:
 
 async def _expand(data: AsyncIterable[bytes], limits: TreeLimits) -> AsyncGenerator[bytes, None]:
     """Yield the plain bytes of a stream that may be gzip."""
-    expander: _Expander | None = None
+    expander: Expander | None = None
     beginning = b""
     decided = False
     async for chunk in data:
         if not decided:
             beginning += chunk
-            if len(beginning) < len(_GZIP):
+            if len(beginning) < len(GZIP):
                 continue
             decided = True
             chunk = beginning
-            if chunk.startswith(_GZIP):
-                expander = _Expander(limits)
+            if chunk.startswith(GZIP):
+                expander = Expander(limits.ratio)
         if expander is None:
             yield chunk
         else:
@@ -318,49 +274,6 @@ async def _expand(data: AsyncIterable[bytes], limits: TreeLimits) -> AsyncGenera
         yield beginning
     if expander is not None and not expander.complete:
         raise InvalidRequest("the archive ends in the middle of its gzip stream")
-
-
-class _Expander:
-    """Expands gzip in small pieces, and refuses what grows beyond reason."""
-
-    def __init__(self, limits: TreeLimits) -> None:
-        self._limits = limits
-        self._taken = 0
-        self._given = 0
-        self._stream = zlib.decompressobj(wbits=31)
-
-    @property
-    def complete(self) -> bool:
-        """Whether the stream has come to its end."""
-        return self._stream.eof
-
-    def expand(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` expands to."""
-        self._taken += len(data)
-        while data:
-            if self._stream.eof:
-                # Several gzip streams in a row are one, as the tools have it; zeros at the end are padding.
-                data = data.lstrip(b"\0")
-                if not data:
-                    return
-                self._stream = zlib.decompressobj(wbits=31)
-            try:
-                piece = self._stream.decompress(data, _CHUNK)
-            except zlib.error as error:
-                raise InvalidRequest(f"the archive's gzip stream is broken: {error}") from error
-            data = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
-            self._count(len(piece))
-            if piece:
-                yield piece
-
-    def _count(self, size: int) -> None:
-        self._given += size
-        if self._given > max(_RATIO_FREE_BYTES, self._taken * self._limits.ratio):
-            raise LimitExceeded(
-                f"the archive grows to more than {self._limits.ratio} times its compressed size;"
-                " send it uncompressed",
-                limit=self._limits.ratio,
-            )
 
 
 class _ByteSource:

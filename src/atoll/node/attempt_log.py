@@ -9,33 +9,18 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
 from atoll.errors import InvalidRequest
-from atoll.model.attempt import AttemptInfo
+from atoll.model.attempt import AttemptInfo, NotedAttempt
 from atoll.model.ids import SandboxId
 
 # Of each sandbox at least so many, the newest, are kept.
 KEPT_ATTEMPTS = 5_000
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class NotedAttempt:
-    """An attempt with its number among those of its sandbox, from 0 on."""
-
-    number: int
-    attempt: AttemptInfo
-    # All bytes of the sandbox up to this one, up and down.
-    used: tuple[int, int] = (0, 0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {"number": self.number, **self.attempt.to_json()}
 
 
 class AttemptLog(Protocol):

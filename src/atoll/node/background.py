@@ -69,6 +69,10 @@ class BackgroundProcess:
         """How it ended; None while it runs."""
         return self._end
 
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._end is None
+
     def logs(self, stream: Stream = "stdout", *, tail_bytes: int | None = None) -> bytes:
         """Return the last bytes of a stream; at most 1 MiB of each is kept.
 

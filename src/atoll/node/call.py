@@ -7,15 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from atoll.model.cell_events import MAX_OUTPUT_BYTES, Shown
 from atoll.model.kernel import Bundle, Cell, CellError, CellStatus, Cleared, Event
 from atoll.model.process import Output
-from atoll.model.sizes import MIB
 from atoll.node.placing import Placing
 from atoll_guest.messages import Message
 
-MAX_OUTPUT_BYTES = MIB
-_MOST_RESULTS = 1000
-_MOST_RESULT_BYTES = 64 * MIB
 _STATUS = {"ok": CellStatus.OK, "error": CellStatus.ERROR, "interrupted": CellStatus.INTERRUPTED}
 
 Listener = Callable[[Event], None]
@@ -36,7 +33,7 @@ class Call:
         self.timed_out = False
         self._listener = listener
         self._placing: Placing | None = None
-        self._shown = _Shown(max_output_bytes)
+        self._shown = Shown(max_output_bytes)
         self._error: CellError | None = None
         self._started = time.monotonic()
 
@@ -90,7 +87,7 @@ class Call:
         shown = self._shown
         return Cell(
             status=self._status(),
-            count=self.end["count"] if self.end else 0,
+            execution_count=self.end["count"] if self.end else 0,
             results=tuple(shown.results),
             stdout=shown.printed["stdout"].decode("utf-8", "replace"),
             stderr=shown.printed["stderr"].decode("utf-8", "replace"),
@@ -107,56 +104,6 @@ class Call:
             # Also if it went on to its end: what the interrupt cut short may have been a program that it ran.
             return CellStatus.TIMED_OUT
         return _STATUS.get(self.end["status"], CellStatus.ERROR)
-
-
-class _Shown:
-    """What a cell shows: the head of each stream, and its results, within bounds."""
-
-    def __init__(self, max_output_bytes: int) -> None:
-        self._max_output_bytes = max_output_bytes
-        self.printed = {"stdout": bytearray(), "stderr": bytearray()}
-        self.results: list[Bundle] = []
-        self.result_bytes = 0
-        self.truncated = False
-        self._is_clearing = False
-
-    def take(self, event: Event) -> None:
-        """Take in what happens."""
-        if isinstance(event, Cleared):
-            self._is_clearing = True
-            if event.wait:
-                return
-        if self._is_clearing:
-            self._clear()
-        if isinstance(event, Output):
-            self._keep_head(event)
-        elif isinstance(event, Bundle):
-            self._keep(event)
-
-    def _clear(self) -> None:
-        self._is_clearing = False
-        self.result_bytes = 0
-        self.results.clear()
-        for printed in self.printed.values():
-            printed.clear()
-
-    def _keep_head(self, output: Output) -> None:
-        printed = self.printed[output.stream]
-        room = self._max_output_bytes - len(printed)
-        printed += output.data[:room]
-        self.truncated = self.truncated or len(output.data) > room
-
-    def _keep(self, bundle: Bundle) -> None:
-        if self.result_bytes > _MOST_RESULT_BYTES:
-            self.truncated = True
-        elif bundle.is_update:
-            self.results = [
-                bundle if each.display_id == bundle.display_id else each for each in self.results
-            ]
-        elif len(self.results) < _MOST_RESULTS:
-            self.results.append(bundle)
-        else:
-            self.truncated = True
 
 
 def _display(message: Message) -> Bundle:

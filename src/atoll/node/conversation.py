@@ -20,7 +20,7 @@ from atoll.engines.contract import KernelProcess
 from atoll.errors import Conflict, InvalidRequest, Unavailable
 from atoll.model.process import describe_end
 from atoll.node.call import Call
-from atoll.node.kernel_spool import KernelSpool, SpooledRequest
+from atoll.node.kernel_spool import MOST_SAID_BYTES, KernelSpool, SpooledRequest
 from atoll.node.needs import Answer, Asked, Interrupted, Killed, Needs, Ready
 from atoll_guest.frames import FrameDecoder, FrameError
 from atoll_guest.looking import Looking
@@ -42,8 +42,11 @@ _HELLO_SECONDS = 30.0
 _INTERRUPT_SECONDS = (0.3, 1.0)
 # How long to wait for room on a full disk, before looking again.
 _FULL_SECONDS = 0.25
+_LONGEST_WORDS = 200
 # How long a kernel whose channel has ended may take to end itself.
 _END_SECONDS = 1.0
+# How long a cell is listened to whose time was up while no node was there: it may have ended long before.
+_LATE_SECONDS = 0.5
 # What may not be said in answer to a request, by the last word that it asks for.
 _OUT_OF_PLACE = {"end": frozenset({"hello", "reply"}), "reply": frozenset({"hello", "end"})}
 
@@ -86,13 +89,15 @@ class Conversation:
 
     # --- what can be said ------------------------------------------------------------------------------------
 
-    def greet(self, env: Mapping[str, str]) -> Needs:
-        """Take in the kernel's hello, and add to its environment."""
+    def greet(self, env: Mapping[str, str], cwd: str | None = None) -> Needs:
+        """Take in the kernel's hello, add to its environment, and let it begin in a directory of the workspace."""
         deadline = time.monotonic() + _HELLO_SECONDS
         while not self._received:
             yield from self._receive(deadline)
             if self.is_over:
-                raise Unavailable(f"the kernel ended before it was ready: {self.death}")
+                raise Unavailable(
+                    f"the kernel ended before it was ready: {self.death}{self._last_words()}"
+                )
             if self._spool is not None and self._spool.is_held_up:
                 raise Unavailable(
                     "the kernel cannot be heard: there is no room in the data directory"
@@ -104,9 +109,18 @@ class Conversation:
             version = choose_version(hello.get("versions"))
         except MessageError as error:
             raise Unavailable(f"the kernel speaks another protocol: {error}") from error
-        yield from self._send(_encode({"type": "welcome", "version": version, "env": dict(env)}))
+        welcome: dict[str, Any] = {"type": "welcome", "version": version, "env": dict(env)}
+        if cwd is not None:
+            welcome["cwd"] = cwd
+        yield from self._send(_encode(welcome))
         if self._spool is not None:
             self._spool.begin(SpooledRequest(seq=self._seq))
+
+    def _last_words(self) -> str:
+        """Return what it printed at last, as far as it explains anything."""
+        text = b"".join(each.data for each in self._read_output()).decode("utf-8", "replace")
+        lines = text.strip().splitlines()
+        return f"; it said {lines[-1][:_LONGEST_WORDS]!r}" if lines else ""
 
     def execute(
         self, call: Call, code: str, timeout: float | None, *, silent: bool = False
@@ -133,8 +147,11 @@ class Conversation:
             return
         assert self._spool is not None
         call.was_asked = True
-        yield from self._push(self._spool.send, request.deadline)
-        yield from self._listen(call, request.deadline)
+        deadline = request.deadline
+        if deadline is not None:
+            deadline = max(deadline, time.monotonic() + _LATE_SECONDS)
+        yield from self._push(self._spool.send, deadline)
+        yield from self._listen(call, deadline)
         if self._goes_on(call):
             call.timed_out = True
             yield from self.interrupt(call)
@@ -186,6 +203,13 @@ class Conversation:
                     return
                 self._seq += 1
                 call.take(message, size)
+                if self._spool is not None and self._spool.is_overfull:
+                    self._violation = (
+                        f"the cell displayed more than {MOST_SAID_BYTES >> 20} MiB;"
+                        " write such things to files instead"
+                    )
+                    yield Killed()
+                    return
                 if call.is_over:
                     self._take_time()
                     return

@@ -162,6 +162,22 @@ class Counters:
         self.sandboxes_living = Gauge(
             "atoll_sandboxes_living", "Sandboxes that there are now.", ["engine"]
         )
+        self.pool_ready = Gauge(
+            "atoll_pool_ready", "Sandboxes that were made ahead and wait.", ["engine"]
+        )
+        self.pool_hits = Counter(
+            "atoll_pool_hits_total", "Sandboxes that were made ahead and taken.", ["engine"]
+        )
+        self.pool_misses = Counter(
+            "atoll_pool_misses_total",
+            "Sandboxes that should have been ready and were not.",
+            ["engine"],
+        )
+        self.pool_destroyed = Counter(
+            "atoll_pool_destroyed_total",
+            "Sandboxes that were made ahead and destroyed, untaken or for good.",
+            ["engine", "reason"],
+        )
         self.executions = Counter(
             "atoll_executions_total",
             "Commands, cells and terminals that ended.",
@@ -171,6 +187,14 @@ class Counters:
             "atoll_create_seconds", "How long creating a sandbox took.", _CREATE_SECONDS, ["engine"]
         )
         self.cell_seconds = Histogram("atoll_cell_seconds", "How long cells took.", _CELL_SECONDS)
+        self.egress_attempts = Counter(
+            "atoll_egress_attempts_total",
+            "What sandboxes tried to reach, by what came of it.",
+            ["verdict"],
+        )
+        self.egress_bytes = Counter(
+            "atoll_egress_bytes_total", "What went through the way out.", ["direction"]
+        )
         self.refusals = Counter(
             "atoll_refusals_total", "Requests that were refused, by the error's code.", ["code"]
         )

@@ -7,12 +7,13 @@ import os
 import select
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 
-from atoll.node.needs import Answer, Asked, Interrupted, Killed, Needs, Ready
+from atoll.node.needs import Answer, Asked, Interrupted, Killed, Need, Needs, Ready
 from atoll_guest.looking import LOOKING_SECONDS
 
 # A Ctrl-C that comes just before a wait does not end it; Python notices it after this long. The conversation asks again.
@@ -33,27 +34,43 @@ class Control:
         self.kill = kill
 
 
-async def drive(needs: Needs, control: Control, prompter: Prompter | None = None) -> None:
-    """See to what a conversation needs, in this task."""
+def drive_now(needs: Needs, *, may_look: bool) -> Need | None:
+    """Let a conversation go on as far as it needs nobody to wait but for a moment; return what it needs then, None at its end."""
+    need = next(needs, None)
+    if isinstance(need, Asked):
+        if may_look:
+            _look(need.soon)
+        need = next(needs, None)
+    return need
+
+
+async def drive(
+    needs: Needs,
+    control: Control,
+    prompter: Prompter | None = None,
+    need: Need | None = None,
+) -> None:
+    """See to what a conversation needs, in this task; first to `need`, if it has said that already."""
     answer = None
     while True:
-        try:
-            need = needs.send(answer)
-        except StopIteration:
-            return
-        answer = None
-        match need:
+        if need is None:
+            try:
+                need = needs.send(answer)
+            except StopIteration:
+                return
+        answer, seen_to, need = None, need, None
+        match seen_to:
             case Asked():
                 await anyio.lowlevel.checkpoint()
-                _look(need.soon)
+                _look(seen_to.soon)
             case Ready():
-                await _wait(need)
+                await _wait(seen_to)
             case Interrupted():
                 await control.interrupt()
             case Killed():
                 await control.kill()
             case Answer() if prompter is not None:
-                given = prompter(need.prompt, need.password)
+                given = prompter(seen_to.prompt, seen_to.password)
                 answer = await given if inspect.isawaitable(given) else given
 
 
@@ -86,11 +103,13 @@ def drive_here(
 
 async def _wait(need: Ready) -> None:
     wait = anyio.wait_writable if need.to_write else anyio.wait_readable
-    if need.deadline is None:
-        await wait(need.descriptor)
-        return
-    with anyio.move_on_after(max(0.0, need.deadline - time.monotonic())):
-        await wait(need.descriptor)
+    # Somebody else may have heard what was waited for; the conversation looks for itself.
+    with suppress(anyio.ClosedResourceError):
+        if need.deadline is None:
+            await wait(need.descriptor)
+            return
+        with anyio.move_on_after(max(0.0, need.deadline - time.monotonic())):
+            await wait(need.descriptor)
 
 
 def _look(descriptor: int | None) -> None:

@@ -1,7 +1,7 @@
 """The way out of a node's sandboxes: each has listeners on its own loopback, on which the one proxy process answers.
 
 A sandbox learns of it by its environment (`HTTP_PROXY` and the like) and, for plain TCP, by names in its /etc/hosts, so that
-programs inside need to know nothing. A sandbox with network `none` has no listener at all.
+programs inside need to know nothing. A sandbox with network `none` has no listener at all, unless it is a member of a private network.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ import anyio
 import anyio.to_thread
 
 from atoll.egress.control import MOST_LISTENERS
-from atoll.egress.door import EgressDoor, OfferedListener
+from atoll.egress.door import EgressDoor, OfferedListener, StreamAnswer, StreamWish
+from atoll.egress.peers import Peer
 from atoll.egress.policy import Attempt, decide
 from atoll.engines.contract import Feature
 from atoll.errors import AtollError, Conflict, Forbidden, InvalidRequest, Unavailable, Unsupported
 from atoll.model.attempt import AttemptInfo
+from atoll.model.guest import GUEST
 from atoll.model.hosts import Host, parse_host
 from atoll.model.ids import SandboxId
 from atoll.model.network import Network, NetworkLimits, NetworkMode, Rule
-from atoll.model.sandbox import NETWORK_FILES, SandboxSpec
+from atoll.model.sandbox import SandboxSpec
 from atoll.model.secret import SecretUse
 from atoll.node.attempt_log import AttemptLog
 from atoll.node.network_files import NetworkFiles
 from atoll.node.registries import (
-    BUNDLE_VARIABLES,
     CERTIFICATES,
+    TRUST_FILES,
+    TRUST_VARIABLES,
     Registries,
     opened_hosts,
     read_registries,
@@ -51,12 +54,15 @@ ENVIRONMENT: Mapping[str, str] = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), _URL),
     **dict.fromkeys(("NO_PROXY", "no_proxy"), _LOCAL),
     "NODE_USE_ENV_PROXY": "1",
+    # Of Node before 22.21, which knows no such variable.
+    "NODE_OPTIONS": f"--require={GUEST}/atoll_guest/node/proxied.js",
     # A system's Python may refuse installs for its own sake; in a sandbox there is nothing to be spared.
     "PIP_BREAK_SYSTEM_PACKAGES": "1",
 }
 # Names of plain TCP get addresses from here on, one each.
 _FIRST_ADDRESS = IPv4Address("127.1.0.1")
-_MOST_PLACES = MOST_LISTENERS - 1
+_MOST_OWN = MOST_LISTENERS // 2
+_MOST_PLACES = _MOST_OWN - 1
 # An engine keeps so many descriptors in one slot.
 _PER_SLOT = 8
 _REMEMBERED = 1000
@@ -91,12 +97,16 @@ class Egress:
         self.attempts = attempts
         # Is told of attempts in a thread of its own, after they are noted.
         self.on_attempts: Callable[[Sequence[AttemptInfo]], None] = lambda _attempts: None
+        # Are told, in any thread, that a sandbox ends and that the proxy asks for a stream to another one.
+        self.on_detach: Callable[[SandboxId], None] = lambda _sandbox: None
+        self.on_wish: Callable[[StreamWish, StreamAnswer], None] = _refuse_stream
         self._door = EgressDoor(
             self._note,
             opened=rules.opened,
             servers=rules.dns,
             trusted=rules.trusted,
             certified=self._write_certificate,
+            wished=lambda wish, answer: self.on_wish(wish, answer),
         )
         # What sandboxes trust besides the authority that the proxy makes for each.
         self._bundles: dict[SandboxId, bytes] = {}
@@ -128,7 +138,7 @@ class Egress:
             Forbidden: the operator does not allow it.
             InvalidRequest: more rules for plain TCP than there can be, or a secret for a host that no rule allows.
         """
-        if spec.network.mode is NetworkMode.NONE:
+        if not spec.network.has_listeners:
             return spec
         if Feature.PORTS not in features:
             raise Unsupported("this engine has no network for sandboxes; leave the network out")
@@ -140,11 +150,13 @@ class Egress:
         if _is_inspected(network, secrets):
             _check_cryptography()
             bundle = self._trusted_bundle(registries)
-            self._bundles[spec.id] = inner_files[CERTIFICATES] = bundle
-            env |= dict.fromkeys(BUNDLE_VARIABLES, f"{NETWORK_FILES}/{CERTIFICATES}")
+            self._bundles[spec.id] = bundle
+            inner_files = {**TRUST_FILES, **inner_files, CERTIFICATES: bundle}
+            env |= TRUST_VARIABLES
         files = None
-        if names or inner_files:
-            files = self._files.write(spec.id, names, inner_files)
+        has_peers = network.private is not None
+        if names or inner_files or has_peers:
+            files = self._files.write(spec.id, names, inner_files, peers=has_peers)
         placeholders = {use.name: use.placeholder for use in secrets}
         env = {**env, **spec.env, **placeholders}
         return replace(spec, network=network, env=env, network_files=files)
@@ -159,12 +171,12 @@ class Egress:
             raise Forbidden(
                 "the operator does not allow network 'open' (setting egress.allow_open); name the hosts instead"
             )
-        if network.private is not None:
-            raise Unsupported("private networks between sandboxes are not there yet; leave it out")
         if len(network.tcp_places) > _MOST_PLACES:
             raise InvalidRequest(
                 f"{len(network.tcp_places)} rules for plain TCP are too many; the most is {_MOST_PLACES}"
             )
+        if network.dns or self._rules.dns:
+            _check_dnspython()
         return replace(network, limits=_lower(network.limits, self._rules.limits))
 
     def _find_registries(self) -> Registries:
@@ -200,7 +212,7 @@ class Egress:
         Raises:
             Unavailable: nobody could answer on them.
         """
-        if network.mode is NetworkMode.NONE:
+        if not network.has_listeners:
             return
         listeners: list[OfferedListener] = []
         try:
@@ -210,7 +222,7 @@ class Egress:
                 offered = await listen(port, addresses[host.name])
                 listeners.append(OfferedListener(offered, (host, port)))
             if keep is not None:
-                _keep_all(keep, listeners)
+                keep_all(keep, "egress", [listener.socket for listener in listeners])
             await self._serve(sandbox, network, listeners, (0, 0), secrets)
         except BaseException:
             for listener in listeners:
@@ -225,7 +237,7 @@ class Egress:
         Raises:
             Unavailable: they were not kept.
         """
-        sockets = [socket.socket(fileno=fd) for fd in _take_all(kept)]
+        sockets = take_all(kept, "egress")
         try:
             listeners = list(_recognise(sockets, self._files.names(sandbox)))
             if not listeners:
@@ -287,7 +299,7 @@ class Egress:
 
         Raises:
             Conflict: the sandbox was made without a network.
-            InvalidRequest: there is plain TCP to what it has no listener for.
+            InvalidRequest: there is plain TCP to what it has no listener for, or a private network that it was not made for.
             Forbidden: the operator does not allow it.
         """
         if sandbox not in self._served:
@@ -298,7 +310,12 @@ class Egress:
             )
         # With none its listeners would be forgotten; without rules they refuse, and what is tried is noted.
         nothing = Network(NetworkMode.RULES, dns=new.dns, limits=new.limits)
-        network = self._admit(nothing if new.mode is NetworkMode.NONE else new)
+        network = self._admit(new if new.has_listeners else nothing)
+        if network.private is not None and not self._files.takes_peers(sandbox):
+            raise InvalidRequest(
+                "a sandbox that was made without a private network cannot join one: it would not find others by"
+                " their names; name the network when it is made"
+            )
         if network.inspected_hosts() and sandbox not in self._bundles:
             raise InvalidRequest(
                 "rules about methods or paths of https cannot be added to a sandbox that was made without any:"
@@ -318,14 +335,44 @@ class Egress:
         """Put a checked network, and with `secrets` these alone, in force; waits until that is so. Raises `Unavailable`."""
         self._door.change(sandbox, self._in_force(network), secrets)
 
+    def introduce(
+        self,
+        sandbox: SandboxId,
+        private: str | None,
+        peers: Mapping[str, Peer],
+        names: Mapping[str, Sequence[str]],
+        coming: Sequence[OfferedListener],
+        leaving: Sequence[OfferedListener],
+    ) -> None:
+        """Let a sandbox reach these peers and no others, and find them by address and names; waits until that is so.
+
+        Raises:
+            Unavailable: the proxy did not follow, or the names cannot be written.
+        """
+        self._door.introduce(sandbox, private, peers, coming, leaving)
+        try:
+            self._files.show_peers(sandbox, names)
+        except Unavailable:
+            if self.is_served(sandbox):
+                raise  # else they went with it
+
+    def is_served(self, sandbox: SandboxId) -> bool:
+        """Whether a sandbox has listeners, and has not ended."""
+        return sandbox in self._served
+
+    def shown_peers(self, sandbox: SandboxId) -> Mapping[IPv4Address, str]:
+        """Return the peers by address that a sandbox was last shown, by this node or another."""
+        return self._files.peers(sandbox)
+
     def detach(self, sandbox: SandboxId) -> None:
         """Let a sandbox's way out go with it; safe to call twice, in any thread."""
         self._door.remove(sandbox)
-        self._files.remove(sandbox)
-        self._bundles.pop(sandbox, None)
         if sandbox in self._served:
             self._gone.append(sandbox)
             self._served.discard(sandbox)
+        self._files.remove(sandbox)
+        self._bundles.pop(sandbox, None)
+        self.on_detach(sandbox)
 
     def forget_others(self, sandboxes: Collection[str]) -> None:
         """Remove what was left of sandboxes other than these."""
@@ -350,6 +397,10 @@ class Egress:
             _log.error("egress.attempts_not_noted", extra={"reason": error.message})
 
 
+def _refuse_stream(_wish: StreamWish, answer: StreamAnswer) -> None:
+    answer(None, "there are no private networks here")
+
+
 def _is_inspected(network: Network, secrets: Sequence[SecretUse]) -> bool:
     """Tell whether some of its TLS ends in the proxy, so that the sandbox has to trust that."""
     return bool(secrets or network.inspected_hosts())
@@ -360,6 +411,14 @@ def _check_cryptography() -> None:
         raise Unsupported(
             "secrets, and rules about methods or paths of https, need the package cryptography;"
             " pip install 'atoll[egress]', or write 'http://' before such rules"
+        )
+
+
+def _check_dnspython() -> None:
+    if find_spec("dns") is None:
+        raise Unsupported(
+            "name servers other than the machine's (dns) need the package dnspython;"
+            " pip install 'atoll[egress]', or leave them out"
         )
 
 
@@ -396,20 +455,17 @@ def _lower_bytes(asked: int | None, most: int | None) -> int | None:
     return min(given, default=None)
 
 
-def _slots() -> Iterator[str]:
-    for number in range(0, MOST_LISTENERS, _PER_SLOT):
-        yield f"egress-{number // _PER_SLOT}"
+def keep_all(keep: Keep, group: str, sockets: Sequence[socket.socket], before: int = 0) -> None:
+    """Have listeners outlive this node under the name of a group, of which so many were kept before."""
+    fds = [each.fileno() for each in sockets]
+    for start in range(0, max(len(fds), before), _PER_SLOT):
+        keep(f"{group}-{start // _PER_SLOT}", fds[start : start + _PER_SLOT])
 
 
-def _keep_all(keep: Keep, listeners: Sequence[OfferedListener]) -> None:
-    fds = [listener.socket.fileno() for listener in listeners]
-    for number, slot in enumerate(_slots()):
-        if some := fds[number * _PER_SLOT : (number + 1) * _PER_SLOT]:
-            keep(slot, some)
-
-
-def _take_all(kept: Kept) -> Sequence[int]:
-    return [fd for slot in _slots() for fd in kept(slot)]
+def take_all(kept: Kept, group: str) -> Sequence[socket.socket]:
+    """Return the listeners of a group that another node had."""
+    slots = [f"{group}-{number}" for number in range(_MOST_OWN // _PER_SLOT)]
+    return [socket.socket(fileno=fd) for slot in slots for fd in kept(slot)]
 
 
 def _recognise(

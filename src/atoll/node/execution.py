@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal as signals
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import anyio
 from atoll.engines.contract import Process
 from atoll.errors import AtollError, Conflict, InvalidRequest, Unavailable
 from atoll.model.execution import (
+    EventType,
     ExecutionEvent,
     ExecutionInfo,
     ExecutionKind,
@@ -35,6 +37,8 @@ _log = logging.getLogger(__name__)
 class Execution:
     """Something that runs, or ran; made by `Executions`."""
 
+    is_leaving: anyio.Event | None = None  # set while the node leaves all that runs to the next one
+
     def __init__(
         self, record: ExecutionRecord, log: ExecutionLog, records: Records, hooks: Hooks
     ) -> None:
@@ -43,7 +47,6 @@ class Execution:
         self._records = records
         self._hooks = hooks
         self._ended = anyio.Event()
-        self.is_leaving = anyio.Event()  # set while the node leaves all that runs to the next one
 
     @property
     def id(self) -> ExecutionId:
@@ -64,6 +67,13 @@ class Execution:
         await self._ended.wait()
         return self.info
 
+    async def whole_log(self, seconds: float) -> Sequence[ExecutionEvent] | None:
+        """Return all events if it ends within this time and they are few; else None."""
+        with anyio.move_on_after(seconds):
+            await self._ended.wait()
+        events = self.log.read() if self.log.has_ended else ()
+        return events if events and events[-1].type is EventType.END else None
+
     async def finish(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
         """Write down the end, as soon as the disk takes it; only then is anybody told.
 
@@ -71,7 +81,7 @@ class Execution:
         """
         is_held_up = False
         while True:
-            if self.is_leaving.is_set():
+            if self._is_left:
                 # Descriptors are let go of one after another, which looks like many ends and is none.
                 await anyio.sleep_forever()
             try:
@@ -85,6 +95,20 @@ class Execution:
                 await anyio.sleep(_RETRY_SECONDS)
             else:
                 return
+
+    def try_finish(self, outcome: Mapping[str, Any], state: ExecutionState) -> bool:
+        """Write down the end if that can be done now; return whether it was."""
+        if self._is_left:
+            return False
+        try:
+            self._write_end(outcome, state)
+        except Unavailable:
+            return False
+        return True
+
+    @property
+    def _is_left(self) -> bool:
+        return self.is_leaving is not None and self.is_leaving.is_set()
 
     def _write_end(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
         if not self.log.has_ended:
@@ -100,6 +124,19 @@ class Execution:
 
     async def cancel(self) -> None:
         """End it and all that it started; one that is gone needs nothing."""
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Ask it to end, and after a while end it and all that it started; returns when it has ended."""
+        raise self._cannot("be stopped")
+
+    async def answer(self, text: str | None) -> None:
+        """Give code the line that it asks for; None: there is none."""
+        raise self._cannot("be answered")
+
+    @property
+    def pid(self) -> int | None:
+        """The number of its process inside the sandbox, while that runs."""
+        return None
 
     async def signal(self, number: int) -> None:
         """Send a signal."""
@@ -127,7 +164,7 @@ class ProcessExecution(Execution):
     process: Process | None = None
     feed: StdinFeed | None = None
     relays: Mapping[Stream, tuple[int, int]] = {}
-    _was_cancelled = False
+    _was_stopped = False
     _expired = False
 
     async def run(self) -> None:
@@ -151,8 +188,24 @@ class ProcessExecution(Execution):
 
     async def cancel(self) -> None:
         """End it and all that it started."""
-        self._was_cancelled = True
+        self._was_stopped = True
         await self._started().kill()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Send TERM, and after `grace_seconds` kill it and all that it started."""
+        self._was_stopped = True
+        process = self._started()
+        await process.signal(signals.SIGTERM)
+        with anyio.move_on_after(grace_seconds):
+            await self._ended.wait()
+        # Also after TERM was enough: children that left the group did not get it.
+        await process.kill()
+        await self._ended.wait()
+
+    @property
+    def pid(self) -> int | None:
+        """The number of its process inside the sandbox."""
+        return None if self.process is None else self.process.pid
 
     async def signal(self, number: int) -> None:
         """Send a signal to the process and its group."""
@@ -191,6 +244,7 @@ class ProcessExecution(Execution):
             "reason": reason.value,
             "timed_out": self._expired,
             "aborted": reason in (EndReason.KILLED, EndReason.LOST),
+            "stopped": self._was_stopped,
             "truncated": dict(self.log.truncated),
             "duration": self.log.age,
         }

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 import select
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -48,6 +50,9 @@ FILES = (_INDEX, *_STREAMS, _VALUES)
 _LIMITED = (EventType.RESULT, EventType.DISPLAY)
 _RECORDS_AT_ONCE = 512
 _INDEX_BYTES = _RECORDS_AT_ONCE * RECORD_BYTES
+# So many of the newest events, of so many bytes together, are also held in memory: whoever follows asks for just those.
+_MOST_RECENT = 64
+_MOST_RECENT_BYTES = 64 * 1024
 # What output has to amount to before it becomes an event, once the index is as large as a stream may be.
 _PATIENT_BYTES = 4096
 
@@ -57,6 +62,31 @@ class _Source(NamedTuple):
 
     fd: int
     relay: tuple[int, int] | None
+
+
+class _Recent:
+    """The newest events of a log, without a gap up to the last one."""
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[int, Record, bytes]] = deque()
+        self._bytes = 0
+
+    def add(self, seq: int, record: Record, data: bytes | None) -> None:
+        """Hold one more event; None: its bytes are only in its file, and with it those before it are of no use."""
+        if data is None:
+            self._events.clear()
+            self._bytes = 0
+            return
+        self._events.append((seq, record, data))
+        self._bytes += len(data)
+        while len(self._events) > _MOST_RECENT or self._bytes > _MOST_RECENT_BYTES:
+            self._bytes -= len(self._events.popleft()[2])
+
+    def read(self, start: int) -> Sequence[ExecutionEvent]:
+        """Return all events from number `start` on; none if that one is not held."""
+        if not self._events or start < self._events[0][0]:
+            return []
+        return [_make_event(*each) for each in self._events if each[0] >= start]
 
 
 class ExecutionLog:
@@ -81,6 +111,7 @@ class ExecutionLog:
         self._ends = dict(self._begins)  # how much of each file is in events
         self._marked: set[str] = set()  # files of which the log says that they were cut
         self._news: anyio.Event | None = None
+        self._recent = _Recent()
 
     @classmethod
     def create(
@@ -90,7 +121,8 @@ class ExecutionLog:
         *,
         given: bytes = b"",
         limit_bytes: int = LIMIT_BYTES,
-        release: Callable[[], None] | None = None,
+        sizes: Mapping[str, int] | None = None,
+        release: Callable[[ExecutionLog], None] | None = None,
     ) -> ExecutionLog:
         """Begin the log of an execution that starts now, after all that a book holds.
 
@@ -99,9 +131,12 @@ class ExecutionLog:
             execution: its id.
             given: what the execution was given, to be read again later.
             limit_bytes: how much of each stream is kept.
+            sizes: what the book's files hold, if that is known.
             release: called at the end, instead of closing the files.
         """
-        section, stdout, stderr, values = (files.size(name) for name in FILES)
+        if sizes is None:
+            sizes = {name: files.size(name) for name in FILES}
+        section, stdout, stderr, values = (sizes[name] for name in FILES)
         if given:
             files.write(_VALUES, values, given)
         header = Header(
@@ -110,7 +145,7 @@ class ExecutionLog:
         files.write(_INDEX, section, pack_header(header))
         log = cls(files, section, header)
         if release is not None:
-            log._release = release
+            log._release = partial(release, log)
         return log
 
     @classmethod
@@ -147,6 +182,15 @@ class ExecutionLog:
     def count(self) -> int:
         """How many events there are; the number of the next one."""
         return self._count
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """How many bytes each file of the book holds, with all of this log."""
+        return {
+            **self._sizes,
+            _VALUES: self._ends[_VALUES],
+            _INDEX: self.section + place(self._count),
+        }
 
     @property
     def age(self) -> float:
@@ -210,11 +254,12 @@ class ExecutionLog:
         self._check_open()
         room = self._limit(stream) + 1 - self._sizes[stream]
         kept = data[: max(room, 0)]
+        begin = self._sizes[stream]
         if kept:
-            self._files.write(stream, self._sizes[stream], kept)
+            self._files.write(stream, begin, kept)
             self._sizes[stream] += len(kept)
         with _later_if_full():
-            self._take(stream)
+            self._take(stream, kept=(begin, kept))
 
     def append(self, kind: EventType, value: Mapping[str, Any]) -> int | None:
         """Add an event that is not output; return its number, or None if results and displays have reached the limit.
@@ -255,6 +300,8 @@ class ExecutionLog:
             raise InvalidRequest(f"events are numbered from 0; there is no {start}")
         if start >= self._count:
             return []
+        if most_bytes >= _MOST_RECENT_BYTES and (recent := self._recent.read(start)):
+            return recent
         with LogFiles(self.folder, writable=False) as files:
             events = list(self._read(files, start, most_bytes))
         if not events:
@@ -263,10 +310,20 @@ class ExecutionLog:
 
     async def follow(self, start: int = 0) -> AsyncGenerator[ExecutionEvent, None]:
         """Yield all events from number `start` on as they come, up to the end."""
+        # Whoever waits for a slow reader holds the rest of a batch, so that is little.
+        async with aclosing(self.follow_batches(start, PIECE_BYTES)) as batches:
+            async for events in batches:
+                for event in events:
+                    yield event
+
+    async def follow_batches(
+        self, start: int = 0, most_bytes: int = BATCH_BYTES
+    ) -> AsyncGenerator[Sequence[ExecutionEvent], None]:
+        """Yield all events as `follow` does, those together that are there at the same time."""
         while True:
-            for event in self.read(start):
-                yield event
-                start = event.seq + 1
+            if events := self.read(start, most_bytes):
+                yield events
+                start = events[-1].seq + 1
             if start < self._count:
                 await checkpoint()
             elif self._has_ended:
@@ -335,11 +392,15 @@ class ExecutionLog:
         for stream in _STREAMS:
             self._take(stream, is_last=True)
 
-    def _take(self, stream: Stream, *, is_last: bool = False) -> None:
-        """Make events of the bytes in a stream's file that are in none yet."""
+    def _take(
+        self, stream: Stream, *, is_last: bool = False, kept: tuple[int, bytes] = (0, b"")
+    ) -> None:
+        """Make events of the bytes in a stream's file that are in none yet; `kept` is what was written last, and where."""
         end = self._due(stream, is_last)
         while (waiting := end - self._ends[stream]) > 0:
-            self._record(EventType(stream), stream, min(waiting, PIECE_BYTES))
+            length = min(waiting, PIECE_BYTES)
+            is_kept = kept[0] == self._ends[stream] and len(kept[1]) == length
+            self._record(EventType(stream), stream, length, kept[1] if is_kept else None)
         if self._sizes[stream] > self._limit(stream):
             self._mark(stream)
 
@@ -361,15 +422,16 @@ class ExecutionLog:
 
     def _append(self, kind: EventType, data: bytes) -> int:
         self._files.write(_VALUES, self._ends[_VALUES], data)
-        self._record(kind, _VALUES, len(data))
+        self._record(kind, _VALUES, len(data), data)
         return self._count - 1
 
-    def _record(self, kind: EventType, name: str, length: int) -> None:
-        """Number the next `length` bytes of a file, which are in it."""
+    def _record(self, kind: EventType, name: str, length: int, data: bytes | None) -> None:
+        """Number the next `length` bytes of a file, which are in it; `data` if they are at hand."""
         t = max(self._last_t, clock.now() - self._header.started)
         record = Record(kind, t, self._ends[name], length)
         place_in_index = self.section + place(self._count)
         self._files.write(_INDEX, place_in_index, pack_record(self._count, record))
+        self._recent.add(self._count, record, data)
         self._count_in(record)
         if self._news is not None:
             self._news.set()
@@ -427,7 +489,10 @@ def _later_if_full() -> Iterator[None]:
 
 
 def _read_event(files: LogFiles, seq: int, record: Record) -> ExecutionEvent:
-    data = files.read(_file_of(record.type), record.offset, record.length)
+    return _make_event(seq, record, files.read(_file_of(record.type), record.offset, record.length))
+
+
+def _make_event(seq: int, record: Record, data: bytes) -> ExecutionEvent:
     if record.type.is_output:
         return ExecutionEvent(seq, record.t, record.type, data=data)
     return ExecutionEvent(seq, record.t, record.type, value=json.loads(data))

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -22,7 +23,7 @@ from anyio.abc import TaskGroup
 from atoll.errors import AtollError, InvalidRequest, NotFound
 from atoll.model.execution import ExecutionEvent, ExecutionInfo, ExecutionKind, ExecutionState
 from atoll.model.ids import ExecutionId, KernelId, ProcessId, SandboxId, new_execution_id
-from atoll.model.process import Command, TerminalSize
+from atoll.model.process import Command, Stream, TerminalSize
 from atoll.node import clock
 from atoll.node.background import check_seconds
 from atoll.node.cell_execution import CellExecution
@@ -38,6 +39,8 @@ from atoll.node.terminals import terminal_command
 
 # What is shown of code in lists; more is in the execution's log.
 _SHOWN_CHARACTERS = 2000
+# Whether a node is busy with several sandboxes' cells shows within this time.
+_BUSY_SECONDS = 0.005
 _log = logging.getLogger(__name__)
 
 Kind = TypeVar("Kind", bound=Execution)
@@ -49,6 +52,15 @@ class ExecutionPage:
 
     executions: Sequence[ExecutionInfo]
     after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTail:
+    """The end of what a stream holds, how much it holds in all, and whether it was cut at its limit."""
+
+    data: bytes
+    total_bytes: int
+    truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,7 @@ class Executions:
         self._log_bytes = log_bytes
         self._running: dict[ExecutionId, Execution] = {}
         self._is_leaving = anyio.Event()
+        self._last_cell: tuple[str, float] = ("", 0.0)  # of which sandbox, and when
 
     # --- starting --------------------------------------------------------------------------------------------
 
@@ -129,25 +142,57 @@ class Executions:
         code: str,
         *,
         kernel: KernelId | None = None,
+        language: str | None = None,
         timeout: float | None = None,
+        track_files: bool = False,
+        asks: bool = False,
         execution_id: ExecutionId | None = None,
     ) -> Execution:
         """Start a cell; one that the kernel has no time for yet waits.
 
+        With `track_files` its outcome tells which files of the workspace changed since this call. With `asks` it says in its
+        events that code calls `input()`, and waits for `Execution.answer`; else such code finds no input.
+
         Raises:
-            NotFound: there is no kernel of that id.
+            LimitExceeded: there are too many files to be looked at.
+            NotFound, InvalidRequest, Unsupported: as `HostedSandbox.find_kernel`.
         """
         check_seconds("timeout", timeout)
-        found = await resident.hosted.find_kernel(kernel)
-        what = {"code": code[:_SHOWN_CHARACTERS], "kernel": found.id, "timeout": timeout}
+        found = resident.hosted.live_kernel(kernel, language)
+        if found is None:
+            found = await resident.hosted.find_kernel(kernel, language)
+        files = resident.hosted.files
+        before = await files.survey() if track_files else None
+        what = {
+            "code": code[:_SHOWN_CHARACTERS],
+            "kernel": found.id,
+            "language": found.language,
+            "timeout": timeout,
+        }
         is_long = len(code) > _SHOWN_CHARACTERS
         given = code.encode("utf-8", "surrogatepass") if is_long else None
         plan = _Plan(ExecutionKind.CELL, what, execution_id, given)
         execution = self._open(resident, CellExecution, plan)
-        execution.kernel, execution.code = found, code
+        execution.kernel, execution.code, execution.asks = found, code, asks
+        if before is not None:
+            execution.files_changed = partial(files.changed_since, before)
         self._begin(resident, execution, code)
-        self._tasks.start_soon(self._see_through, resident, execution)
+        if not self._run_now(resident, execution):
+            self._tasks.start_soon(self._see_through, resident, execution)
         return execution
+
+    def _run_now(self, resident: Resident, execution: CellExecution) -> bool:
+        """Run a cell that ends within a moment without a task of its own, which would cost as much; return whether it has ended."""
+        with resident.hosted.activity:
+            has_ended = execution.try_now(may_look=self._is_alone(resident.id))
+        if has_ended:
+            self._running.pop(execution.id, None)
+        return has_ended
+
+    def _is_alone(self, sandbox: SandboxId) -> bool:
+        """Whether no cells of others were begun of late, who would wait while this one's answer is looked for."""
+        last, self._last_cell = self._last_cell, (sandbox, time.monotonic())
+        return last[0] == sandbox or self._last_cell[1] - last[1] > _BUSY_SECONDS
 
     async def _start(self, resident: Resident, plan: _Plan, command: Command) -> Execution:
         execution = self._open(resident, ProcessExecution, plan)
@@ -288,6 +333,10 @@ class Executions:
 
     # --- finding ---------------------------------------------------------------------------------------------
 
+    def running(self, sandbox: SandboxId) -> Sequence[Execution]:
+        """Return what has not ended in a sandbox, the oldest first."""
+        return [each for each in list(self._running.values()) if each.record.sandbox == sandbox]
+
     def find_running(self, execution_id: ExecutionId) -> Execution:
         """Return an execution that has not ended; raises `NotFound`."""
         execution = self._running.get(execution_id)
@@ -295,10 +344,24 @@ class Executions:
             raise _missing(execution_id, "running execution")
         return execution
 
+    async def ended_within(self, execution_id: ExecutionId, seconds: float) -> Execution | None:
+        """Return an execution that runs once it has ended, or None if that takes longer, or it ended before."""
+        running = self._running.get(execution_id)
+        if running is None:
+            return None
+        with anyio.move_on_after(seconds):
+            await running.wait()
+            return running
+        return None
+
     async def describe(self, execution_id: ExecutionId, owner: str | None = None) -> ExecutionInfo:
         """Return facts about an execution, also about one that has ended; raises `NotFound`."""
         running = self._running.get(execution_id)
-        record = running.record if running else await self._records.find_execution(execution_id)
+        if running is not None and owner in (None, running.record.owner):
+            return describe_execution(running.record)
+        # Another's that runs is looked for in vain: it takes as long as one that is not there, and fails as that does.
+        looked_for = execution_id if running is None else new_execution_id()
+        record = await self._records.find_execution(looked_for)
         if record is None or owner not in (None, record.owner):
             raise _missing(execution_id, "execution")
         return describe_execution(record)
@@ -326,6 +389,12 @@ class Executions:
             async for event in events:
                 yield event
 
+    async def open_batches(
+        self, execution_id: ExecutionId, start: int = 0
+    ) -> AsyncGenerator[Sequence[ExecutionEvent], None]:
+        """Return all events as `follow` does, those together that are there at the same time; raises `NotFound`."""
+        return (await self._find_log(execution_id)).follow_batches(start)
+
     async def read(
         self, execution_id: ExecutionId, start: int = 0, most: int = 1000
     ) -> Sequence[ExecutionEvent]:
@@ -336,6 +405,20 @@ class Executions:
             found += events[: most - len(found)]
             await anyio.lowlevel.checkpoint()
         return found
+
+    async def read_tail(
+        self, execution_id: ExecutionId, stream: Stream, most_bytes: int
+    ) -> OutputTail:
+        """Return the last bytes of a stream; raises `NotFound`."""
+        log = await self._find_log(execution_id)
+        data = log.tail(stream, most_bytes)
+        return OutputTail(data, log.length(stream), bool(log.truncated[stream]))
+
+    async def read_code(self, info: ExecutionInfo) -> str:
+        """Return the whole code of a cell; raises `NotFound` if its log is gone."""
+        log = await self._find_log(info.id)
+        given = log.read_given()
+        return given.decode("utf-8", "surrogatepass") if given else str(info.what["code"])
 
     async def _find_log(self, execution_id: ExecutionId) -> ExecutionLog:
         if (running := self._running.get(execution_id)) is not None:

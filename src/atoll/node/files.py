@@ -6,19 +6,28 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from weakref import WeakValueDictionary
+
+import anyio
 
 from atoll.engines.contract import MANY_BYTES, MANY_FILES, NewFile, Workspace
-from atoll.errors import InvalidRequest, LimitExceeded
-from atoll.model.file import FileInfo, TextPage
+from atoll.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
+from atoll.model.file import FileChange, FileInfo, TextPage, changed_files, parse_path
+from atoll.model.search import SearchResult
 from atoll.model.sizes import GIB, KIB, MIB, format_size
 from atoll.node import archives, copies, search, trees
 from atoll.node.pages import Pager
-from atoll.node.search import SearchLimits, SearchResult
+from atoll.node.search import SearchLimits
 from atoll.node.trees import TreeLimits, TreeReport
+from atoll.node.watching import Watches, WatchLimits
 
 MAX_FILE_BYTES = 64 * MIB
 # Pages are found by counting lines from the start; a sparse giant would have us count for hours.
 _MAX_PAGE_SCAN_BYTES = GIB
+# Within this time two versions of a file may have the same time: a kernel's clock for files ticks this slowly.
+_TICK_SECONDS = 0.01
+# At once, of one sandbox.
+_MOST_SEARCHES = 4
 
 
 class Files:
@@ -30,8 +39,12 @@ class Files:
         *,
         max_file_bytes: int = MAX_FILE_BYTES,
         tree_limits: TreeLimits | None = None,
+        watch_limits: WatchLimits | None = None,
     ) -> None:
         self._workspace = workspace
+        self._watches = Watches(workspace, watch_limits or WatchLimits())
+        self._searching = anyio.Semaphore(_MOST_SEARCHES)
+        self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self.on_written: Callable[[FileInfo], object] = lambda _file: None
         self._max_file_bytes = max_file_bytes
         self._tree_limits = tree_limits or TreeLimits()
@@ -116,6 +129,38 @@ class Files:
         self.on_written(written)
         return written
 
+    async def write_if(
+        self,
+        path: str,
+        data: AsyncIterable[bytes],
+        is_wanted: Callable[[FileInfo | None], bool],
+        *,
+        mode: int = 0o644,
+    ) -> FileInfo:
+        """Replace a file as `write` does, if what is there now is what the caller has in mind.
+
+        Calls of this for one file come one after another, so that of two who know the same version one fails.
+
+        Raises:
+            Conflict: it is another one; nothing was written.
+        """
+        clean = parse_path(path)
+        turn = self._turns.setdefault(clean, anyio.Lock())
+        async with turn:
+            before = await self._stat_or_none(clean)
+            if not is_wanted(before):
+                raise Conflict(f"{clean[:200]!r} is not what it was; read it again", path=clean)
+            if before is not None:
+                # Else the new version might bear the same time, and be taken for the old one.
+                await anyio.sleep(_TICK_SECONDS)
+            return await self.write(clean, data, mode=mode)
+
+    async def _stat_or_none(self, path: str) -> FileInfo | None:
+        try:
+            return await self._workspace.stat(path)
+        except NotFound:
+            return None
+
     async def write_all(self, files: Mapping[str, bytes], directories: Sequence[str] = ()) -> None:
         """Make directories and write whole files, as many as there are; an error names the first that failed."""
         new = [NewFile(path, None) for path in directories]
@@ -166,6 +211,22 @@ class Files:
         """
         return trees.walk(self._workspace, path, self._tree_limits)
 
+    async def survey(self) -> Mapping[str, FileInfo]:
+        """Return facts about everything in the workspace, by path; raises `LimitExceeded` as `walk`."""
+        async with aclosing(self.walk()) as entries:
+            return {info.path: info async for info in entries}
+
+    async def changed_since(self, before: Mapping[str, FileInfo]) -> Sequence[str] | None:
+        """Return the files that changed since a survey; None if there are too many by now to be looked at."""
+        try:
+            return changed_files(before, await self.survey())
+        except LimitExceeded:
+            return None
+
+    def watch(self, path: str = ".") -> AsyncGenerator[Sequence[FileChange], None]:
+        """Yield what changes below a directory; see `Watches.watch`."""
+        return self._watches.watch(path)
+
     async def search_names(
         self, glob: str, path: str = ".", *, limit: int = 1000
     ) -> Sequence[FileInfo]:
@@ -192,9 +253,11 @@ class Files:
         Raises:
             InvalidRequest: the pattern is no regular expression.
         """
-        return await search.search(
-            self._workspace, pattern, path, glob, limits or SearchLimits(), self._tree_limits
-        )
+        # Each has a process of its own on the host.
+        async with self._searching:
+            return await search.search(
+                self._workspace, pattern, path, glob, limits or SearchLimits(), self._tree_limits
+            )
 
     # To and from the host
 

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import anyio
@@ -65,6 +66,23 @@ class EgressAttempted:
     attempt: AttemptInfo
 
 
+class SandboxChange(StrEnum):
+    """What became otherwise about a sandbox."""
+
+    PAUSED = "paused"
+    RESUMED = "resumed"  # after a pause, or after it was stopped
+    STOPPED = "stopped"
+    UPDATED = "updated"  # its name, its labels or its network
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxChanged:
+    """A sandbox was paused, stopped, resumed, or is called otherwise than before."""
+
+    sandbox: SandboxInfo
+    change: SandboxChange
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxDestroyed:
     """A sandbox is no more; `sandbox.reason` says why."""
@@ -78,6 +96,7 @@ Happening = (
     | ExecutionEnded
     | FileWritten
     | EgressAttempted
+    | SandboxChanged
     | SandboxDestroyed
 )
 # Plain or a coroutine function; a plain one runs in a thread, so that it may wait.
@@ -96,8 +115,11 @@ class Hooks:
         tasks: TaskGroup,
         wake: Callable[..., object],
         failed: Callable[[], object] = lambda: None,
+        witnesses: Sequence[Callable[[Happening], None]] = (),
     ) -> None:
         self._hooks = tuple(hooks)
+        # Parts of the node itself, told at once and where it happens: they neither wait nor fail, and a task would cost more.
+        self._witnesses = tuple(witnesses)
         self._tasks = tasks
         self._wake = wake  # runs a function in the node's event loop
         self._failed = failed
@@ -107,6 +129,8 @@ class Hooks:
 
     def tell(self, happening: Happening) -> None:
         """Have all hooks told, soon."""
+        for witness in self._witnesses:
+            witness(happening)
         if not self._hooks:
             return
         with self._guard:
@@ -115,6 +139,11 @@ class Hooks:
                 return
             self._is_telling = True
         self._wake(self._tasks.start_soon, self._tell_all)
+
+    def tell_of(self, describe: Callable[[], Happening]) -> None:
+        """Have all hooks told, soon, what `describe` returns; if there are none, nobody has to describe it."""
+        if self._hooks or self._witnesses:
+            self.tell(describe())
 
     async def _tell_all(self) -> None:
         while (happening := self._next()) is not None:

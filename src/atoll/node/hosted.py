@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from socket import socket
@@ -12,9 +12,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from atoll.engines.contract import Process, Sandbox
-from atoll.errors import AtollError, NotFound
+from atoll.errors import AtollError, InvalidRequest, NotFound
+from atoll.model.cell_history import CellHistory
 from atoll.model.ids import KernelId, ProcessId, SandboxId
 from atoll.model.kernel import Cell, Event, KernelInfo
+from atoll.model.language import Language, find_kernel_language, language_of
 from atoll.model.process import Command
 from atoll.model.sandbox import Manifest, SandboxInfo, SandboxSpec
 from atoll.node.activity import Activity
@@ -36,10 +38,13 @@ class HostedSandbox:
         self._spools = spools
         self._spec = spec
         self._sandbox = sandbox
-        self._main: Kernel | None = None
+        # Those that cells go to which name no kernel, by language.
+        self._mains: dict[str, Kernel] = {}
         self._kernels: dict[KernelId, Kernel] = {}
-        self._opening = anyio.Lock()
+        self._language = language_of(spec.template)
+        self._opening = anyio.Lock(fast_acquire=True)
         self.activity = Activity()
+        self.history = CellHistory()  # of cells that an embedding program ran
         self.end_reason = ""  # why it is no more
         self.commands = Commands(sandbox, tasks)
         self.files = Files(sandbox.workspace)
@@ -55,89 +60,146 @@ class HostedSandbox:
         """The id by which its engine knows it."""
         return self._sandbox.id
 
+    @property
+    def image_command(self) -> Sequence[str]:
+        """What its image runs by itself."""
+        return self._sandbox.image_command
+
     def rename(self, sandbox_id: SandboxId) -> None:
         """Be known by another id: that of whoever takes it from a pool."""
         self._id = sandbox_id
 
     async def stream_code(
-        self, code: str, *, kernel: KernelId | None = None, timeout: float | None = None
+        self,
+        code: str,
+        *,
+        kernel: KernelId | None = None,
+        language: str | None = None,
+        timeout: float | None = None,
     ) -> AsyncGenerator[Event | Cell, None]:
         """Yield what a cell gives as it comes, and last what came of it; see `stream_cell`."""
-        found = await self.find_kernel(kernel)
+        found = await self.find_kernel(kernel, language)
         async with aclosing(stream_cell(found, code, timeout)) as events:
             async for event in events:
+                if isinstance(event, Cell):
+                    self.history.add(code, found.language, event)
                 yield event
 
     # --- kernels ---------------------------------------------------------------------------------------------
 
-    def live_kernel(self, kernel_id: KernelId | None = None) -> Kernel | None:
+    def live_kernel(
+        self, kernel_id: KernelId | None = None, language: str | None = None
+    ) -> Kernel | None:
         """Return a kernel that can be used at once, from any thread; None if it has to be found first."""
-        kernel = self._main if kernel_id is None else self._kernels.get(kernel_id)
+        if kernel_id is None:
+            kernel = self._mains.get(language or self._language)
+        else:
+            kernel = self._kernels.get(kernel_id)
+            if language is not None and kernel is not None and kernel.language != language:
+                return None
         return None if kernel is None or kernel.is_over else kernel
 
     def has_kernel(self, spec: SandboxSpec) -> bool:
         """Whether the kernel that was asked for is there."""
         return not spec.kernel or self.live_kernel() is not None
 
-    async def find_kernel(self, kernel_id: KernelId | None = None) -> Kernel:
-        """Return a kernel; the sandbox's own is opened if there is none.
+    async def find_kernel(
+        self, kernel_id: KernelId | None = None, language: str | None = None
+    ) -> Kernel:
+        """Return a kernel: the one of that id, or the sandbox's own of a language, opened if there is none.
 
         Raises:
             NotFound: there is no kernel of that id.
+            InvalidRequest: that one speaks another language, or there are no kernels of it.
+            Unsupported: the sandbox has no interpreter of it.
         """
+        spoken = find_kernel_language(language or self._language)
         if kernel_id is not None:
-            return self._find(kernel_id)
+            kernel = self._find(kernel_id)
+            if language is not None and kernel.language != spoken.name:
+                raise InvalidRequest(
+                    f"kernel {kernel_id} speaks {kernel.language}, not {spoken.name}; leave one of both out"
+                )
+            return kernel
         async with self._opening:
-            if self._main is None or self._main.is_over:
-                await self._forget(self._main)
-                self._main = await self._open(is_main=True)
-            return self._main
+            main = self._mains.get(spoken.name)
+            if main is None or main.is_over:
+                await self._forget(main)
+                main = self._mains[spoken.name] = await self._open(spoken, is_main=True)
+            return main
 
     def add_kernel(self, kernel: Kernel, *, is_main: bool) -> None:
         """Take a kernel that was opened together with the sandbox, or by another node."""
         self._kernels[kernel.id] = kernel
         if is_main:
-            self._main = kernel
+            self._mains[kernel.language] = kernel
 
-    async def open_kernel(self) -> KernelInfo:
-        """Open one more kernel, with variables of its own."""
+    async def open_kernel(
+        self,
+        language: str | None = None,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> KernelInfo:
+        """Open one more kernel, with variables of its own, and a directory and an environment if they are given.
+
+        Raises:
+            InvalidRequest: there are no kernels of that language.
+            Unsupported: the sandbox has no interpreter of it.
+        """
+        spoken = find_kernel_language(language or self._language)
         async with self._opening:
-            return (await self._open(is_main=False)).info(is_main=False)
+            kernel = await self._open(spoken, is_main=False, cwd=cwd, env=env)
+            return kernel.info(is_main=False)
 
     def list_kernels(self) -> Sequence[KernelInfo]:
         """Return all kernels, the oldest first."""
         return [
-            kernel.info(is_main=kernel is self._main) for kernel in list(self._kernels.values())
+            kernel.info(is_main=self._is_main(kernel)) for kernel in list(self._kernels.values())
         ]
 
-    async def restart_kernel(self, kernel_id: KernelId | None = None) -> KernelInfo:
-        """End a kernel and put a fresh one in its place, under its id. Files stay."""
+    async def restart_kernel(
+        self, kernel_id: KernelId | None = None, language: str | None = None
+    ) -> KernelInfo:
+        """End a kernel, else the sandbox's own of a language, and put a fresh one in its place, under its id. Files stay."""
         async with self._opening:
-            old = self._main if kernel_id is None else self._find(kernel_id)
+            old = self._find_or_main(kernel_id, language)
+            language = language or self._language if old is None else old.language
+            is_main = old is None or self._is_main(old)
             await self._forget(old)
-            is_main = old is self._main
-            new = await self._open(old.id if old is not None else None, is_main=is_main)
+            new = await self._open(
+                find_kernel_language(language), None if old is None else old.id, is_main=is_main
+            )
             if is_main:
-                self._main = new
+                self._mains[language] = new
             return new.info(is_main=is_main)
 
-    async def interrupt_kernel(self, kernel_id: KernelId | None = None) -> None:
+    async def interrupt_kernel(
+        self, kernel_id: KernelId | None = None, language: str | None = None
+    ) -> None:
         """Interrupt the cell that runs, as Ctrl-C would."""
-        kernel = self._main if kernel_id is None else self._find(kernel_id)
+        kernel = self._find_or_main(kernel_id, language)
         if kernel is not None:
             await kernel.interrupt()
 
     async def close_kernel(self, kernel_id: KernelId) -> None:
         """End a kernel."""
         async with self._opening:
-            kernel = self._find(kernel_id)
-            await self._forget(kernel)
-            if kernel is self._main:
-                self._main = None
+            await self._forget(self._find(kernel_id))
 
-    async def ask_kernel(self, kernel_id: KernelId | None, kind: str, **fields: Any) -> Any:
+    def _find_or_main(self, kernel_id: KernelId | None, language: str | None) -> Kernel | None:
+        if kernel_id is not None:
+            return self._find(kernel_id)
+        return self._mains.get(language or self._language)
+
+    def _is_main(self, kernel: Kernel) -> bool:
+        return self._mains.get(kernel.language) is kernel
+
+    async def ask_kernel(
+        self, kernel_id: KernelId | None, kind: str, language: str | None = None, **fields: Any
+    ) -> Any:
         """Ask a kernel something other than to run a cell: `ping`, `complete` or `inspect`."""
-        kernel = await self.find_kernel(kernel_id)
+        kernel = await self.find_kernel(kernel_id, language)
         return await kernel.ask(kind, **fields)
 
     def _find(self, kernel_id: KernelId) -> Kernel:
@@ -149,8 +211,17 @@ class HostedSandbox:
             )
         return kernel
 
-    async def _open(self, kernel_id: KernelId | None = None, *, is_main: bool) -> Kernel:
-        kernel = await Kernel.open(self._sandbox, self._spec.env, self._spools)
+    async def _open(
+        self,
+        language: Language,
+        kernel_id: KernelId | None = None,
+        *,
+        is_main: bool,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Kernel:
+        whole = {**self._spec.env, **(env or {})}
+        kernel = await Kernel.open(self._sandbox, whole, self._spools, language, cwd)
         kernel.id = kernel_id or kernel.id
         try:
             kernel.label(is_main=is_main)
@@ -163,6 +234,8 @@ class HostedSandbox:
     async def _forget(self, kernel: Kernel | None) -> None:
         if kernel is not None:
             self._kernels.pop(kernel.id, None)
+            if self._is_main(kernel):
+                del self._mains[kernel.language]
             await kernel.close()
 
     # --- the whole -------------------------------------------------------------------------------------------
@@ -203,6 +276,14 @@ class HostedSandbox:
         """Return a socket that listens inside."""
         return await self._sandbox.listen(port, address)
 
+    async def clean(self) -> None:
+        """End every process and remove every file: it is as new for whoever has it. Errors as `Sandbox.clean`."""
+        async with self._opening:
+            await self._sandbox.clean()
+            for kernel in list(self._kernels.values()):
+                await self._forget(kernel)
+            self.history = CellHistory()
+
     async def pause(self) -> None:
         """Stop every process in place."""
         await self._sandbox.pause()
@@ -214,6 +295,12 @@ class HostedSandbox:
     async def destroy(self) -> None:
         """End the sandbox and all in it; safe to call twice."""
         await self._sandbox.destroy()
+        for kernel in self._kernels.values():
+            kernel.forget_spool()
+
+    async def stop(self, *, keeps: bool) -> None:
+        """End all in it, and keep what its engine does; safe to call twice."""
+        await (self._sandbox.stop() if keeps else self._sandbox.destroy())
         for kernel in self._kernels.values():
             kernel.forget_spool()
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
 from anyio.abc import TaskGroup
 
-from atoll.engines.contract import Engine, Sandbox
+from atoll.engines.contract import Feature, Sandbox
 from atoll.errors import NotFound
 from atoll.model.ids import ProcessId
+from atoll.model.language import PYTHON
 from atoll.model.sandbox import SandboxSpec
 from atoll.node.drivers import AtHome, drive_here
+from atoll.node.engines import Engines
 from atoll.node.hosted import HostedSandbox
 from atoll.node.kernel_spool import KeptDescriptors, SpooledRequest, Spools, spool_slot
 from atoll.node.kernels import Kernel
@@ -26,32 +29,57 @@ _log = logging.getLogger(__name__)
 class Hosting:
     """How one node makes sandboxes; what goes on in their background, `tasks` owns."""
 
-    engine: Engine
+    engines: Engines
     tasks: TaskGroup
     # Where kernels are spooled, so that another node can take them over; None: they end with this one.
     spools: SpoolFolders | None = None
 
     async def open(self, spec: SandboxSpec) -> HostedSandbox:
         """Make a sandbox, with its kernel if one will be asked for."""
-        sandbox = await self.engine.create(spec)
+        return await self._open(spec, self.engines.find(spec.engine).create, Sandbox.destroy)
+
+    async def resume(self, spec: SandboxSpec) -> HostedSandbox:
+        """Have a sandbox that was stopped go on; it is made anew where its engine kept nothing."""
+        engine = self.engines.find(spec.engine)
+        if not self.keeps(spec):
+            return await self._open(spec, engine.create, Sandbox.destroy)
+        return await self._open(spec, engine.resume, Sandbox.stop)
+
+    async def discard(self, spec: SandboxSpec) -> None:
+        """Remove what an engine kept of a sandbox that was stopped; nothing is fine."""
+        if self.keeps(spec):
+            with suppress(NotFound):
+                await self.engines.find(spec.engine).discard(spec.id)
+
+    async def _open(
+        self,
+        spec: SandboxSpec,
+        make: Callable[[SandboxSpec], Awaitable[Sandbox]],
+        end: Callable[[Sandbox], Awaitable[None]],
+    ) -> HostedSandbox:
+        sandbox = await make(spec)
         try:
             hosted = self._host(spec, sandbox)
             if spec.kernel:
                 await hosted.find_kernel()
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await sandbox.destroy()
+                await end(sandbox)
             raise
         return hosted
 
+    def keeps(self, spec: SandboxSpec) -> bool:
+        """Whether the engine of a sandbox keeps anything of it when it is stopped."""
+        return Feature.STOP in self.engines.find(spec.engine).features
+
     def open_here(self, spec: SandboxSpec, at_home: AtHome) -> HostedSandbox:
         """Make a sandbox in this thread, if the engine has `Feature.CREATE_HERE`."""
-        sandbox = self.engine.create_here(spec)
+        sandbox = self.engines.find(spec.engine).create_here(spec)
         try:
             hosted = HostedSandbox(spec, sandbox, self.tasks)
             process = sandbox.take_kernel()
             if process is not None:
-                kernel = Kernel(process)
+                kernel = Kernel(process, language=sandbox.warm_language or PYTHON.name)
                 drive_here(kernel.greet(spec.env), kernel.control, at_home)
                 hosted.add_kernel(kernel, is_main=True)
         except BaseException:
@@ -61,10 +89,10 @@ class Hosting:
 
     async def adopt(self, spec: SandboxSpec) -> AdoptedSandbox:
         """Take over a sandbox that another node made from `spec`, with its kernels; errors as `Engine.adopt`."""
-        sandbox = await self.engine.adopt(spec)
+        sandbox = await self.engines.find(spec.engine).adopt(spec)
         hosted = self._host(spec, sandbox)
         requests: dict[Kernel, SpooledRequest] = {}
-        spools = self._spools_of(sandbox)
+        spools = self._spools_of(spec, sandbox)
         for process_id in spools.found() if spools is not None else ():
             assert spools is not None
             try:
@@ -85,11 +113,14 @@ class Hosting:
             self.spools.keep_only(sandboxes)
 
     def _host(self, spec: SandboxSpec, sandbox: Sandbox) -> HostedSandbox:
-        return HostedSandbox(spec, sandbox, self.tasks, self._spools_of(sandbox))
+        return HostedSandbox(spec, sandbox, self.tasks, self._spools_of(spec, sandbox))
 
-    def _spools_of(self, sandbox: Sandbox) -> Spools | None:
+    def _spools_of(self, spec: SandboxSpec, sandbox: Sandbox) -> Spools | None:
         folders = self.spools
-        return None if folders is None else Spools(folders, sandbox.id, sandbox.keep)
+        # What nobody can take over need not be kept.
+        if folders is None or Feature.ADOPTION not in self.engines.find(spec.engine).features:
+            return None
+        return Spools(folders, sandbox.id, sandbox.keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +140,7 @@ async def _adopt_kernel(
     if len(kept) != len(KeptDescriptors._fields):
         raise NotFound(f"the spool of kernel {label.kernel} was not kept")
     spool, request = spools.adopt(process, KeptDescriptors(*kept))
-    kernel = Kernel(process, spool)
+    kernel = Kernel(process, spool, label.language)
     kernel.id = label.kernel
+    kernel.is_warm = label.language == sandbox.warm_language
     return kernel, request, label.is_main

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
@@ -15,13 +14,17 @@ from atoll.errors import Conflict, InvalidRequest
 from atoll.node.records import IdempotencyRecord, Records
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_MOST_SEEN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
-    """A request under a key that its caller chose; `content` is all that makes it this request."""
+    """A request under a key that its caller chose; `content` is all that makes it this request.
 
-    owner: str
+    A key means something to its `holder` alone: to others it is free.
+    """
+
+    holder: str
     key: str
     method: str
     content: str
@@ -40,7 +43,7 @@ class KeyedRequest:
     def intent(self, intended: str) -> IdempotencyRecord:
         """Return what is written down before anything happens."""
         return IdempotencyRecord(
-            self.owner, self.key, self.method, self.fingerprint, time.time(), intended
+            self.holder, self.key, self.method, self.fingerprint, time.time(), intended
         )
 
 
@@ -64,6 +67,7 @@ class Idempotency:
     def __init__(self, records: Records) -> None:
         self._records = records
         self._turns: dict[tuple[str, str], _Turn] = {}
+        self._seen: dict[tuple[str, str], None] = {}  # the last keys of this node, the oldest first
 
     async def once(
         self,
@@ -71,6 +75,8 @@ class Idempotency:
         intended: str,
         carry_out: Callable[[str], Awaitable[object]],
         happened: Callable[[str], Awaitable[bool]],
+        *,
+        is_new: bool = False,
     ) -> Answer:
         """Carry a request out unless that was done before; a failure leaves the key free.
 
@@ -79,36 +85,59 @@ class Idempotency:
             intended: the id of what it will make.
             carry_out: does it, under that id.
             happened: whether something of an id was made; asked because a node may have ended in between.
+            is_new: whether its caller never sent it before, on a connection that ends with this node: then only what came
+                here can be the same, and records, which take longer, need not be looked at.
 
         Raises:
             Conflict: the key stands for another request.
         """
-        async with self._turn(request):
-            known = await self._records.find_key(request.owner, request.key)
-            if known is not None:
-                _check_same(known, request)
-                if known.answer is not None and await happened(known.answer):
-                    return Answer(known.answer, is_replay=True)
-            self._records.remember(request.intent(intended))
-            try:
-                await carry_out(intended)
-            except BaseException:
-                self._records.forget_key(request.owner, request.key)
-                raise
-            return Answer(intended)
-
-    @asynccontextmanager
-    async def _turn(self, request: KeyedRequest) -> AsyncIterator[None]:
-        place = (request.owner, request.key)
-        turn = self._turns.setdefault(place, _Turn(anyio.Lock()))
+        place = (request.holder, request.key)
+        turn = self._turns.setdefault(place, _Turn(anyio.Lock(fast_acquire=True)))
         turn.users += 1
         try:
             async with turn.lock:
-                yield
+                earlier = await self._find_earlier(request, happened, is_new)
+                if earlier is None:
+                    await self._carry_out(request, intended, carry_out)
+                return earlier or Answer(intended)
         finally:
             turn.users -= 1
             if not turn.users:
                 del self._turns[place]
+
+    async def _find_earlier(
+        self, request: KeyedRequest, happened: Callable[[str], Awaitable[bool]], is_new: bool
+    ) -> Answer | None:
+        """Return what came of the same request before, if it was carried out."""
+        is_first = self._notice(request)
+        if is_new and is_first:
+            return None
+        known = await self._records.find_key(request.holder, request.key)
+        if known is None:
+            return None
+        _check_same(known, request)
+        if known.answer is None or not await happened(known.answer):
+            return None
+        return Answer(known.answer, is_replay=True)
+
+    async def _carry_out(
+        self, request: KeyedRequest, intended: str, carry_out: Callable[[str], Awaitable[object]]
+    ) -> None:
+        self._records.remember(request.intent(intended))
+        try:
+            await carry_out(intended)
+        except BaseException:
+            self._records.forget_key(request.holder, request.key)
+            raise
+
+    def _notice(self, request: KeyedRequest) -> bool:
+        """Remember a key for a while; return whether it was not remembered before."""
+        place = (request.holder, request.key)
+        is_first = place not in self._seen
+        self._seen[place] = None
+        if len(self._seen) > _MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return is_first
 
 
 def _check_same(known: IdempotencyRecord, request: KeyedRequest) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +21,8 @@ from anyio import to_thread
 from sqlalchemy import Column, ColumnElement, select
 
 from atoll.errors import AtollError, InternalError, Unavailable
-from atoll.model.ids import ExecutionId, SandboxId
+from atoll.model.access import User
+from atoll.model.ids import ExecutionId, SandboxId, TokenId
 from atoll.model.sandbox import SandboxState
 from atoll.node.journal import Entry, Journal
 from atoll.node.records import (
@@ -29,10 +30,12 @@ from atoll.node.records import (
     ExecutionRecord,
     IdempotencyRecord,
     LivingSandboxes,
+    OwnerCounts,
     Record,
     RecordPage,
     SandboxRecord,
     SecretRecord,
+    TokenRecord,
 )
 from atoll.node.store import Change, Key, Store, sqlite_url
 from atoll.node.tables import EXECUTIONS, SANDBOXES, Kind, from_fields, to_fields
@@ -43,8 +46,9 @@ _Place: TypeAlias = tuple[type[Any], Key]
 _READ_SECONDS = 1.5
 _OPEN_SECONDS = 30.0
 _PRUNE_SECONDS = 60.0
-_GATHER_SECONDS = 0.2
-_BATCH = 500
+# A batch costs the event loop as much as a hundred records in it. Nobody waits for one: reads find in memory what is in none yet.
+_GATHER_SECONDS = 1.0
+_BATCH = 2000
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 # A database that hangs is given up; one that has a lot to take is not.
@@ -56,6 +60,8 @@ _KINDS: Mapping[str, type[Record]] = {
     "execution": ExecutionRecord,
     "key": IdempotencyRecord,
     "secret": SecretRecord,
+    "user": User,
+    "token": TokenRecord,
 }
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
@@ -78,8 +84,7 @@ class KeptRecords:
     @classmethod
     def at(cls, folder: Path, node: str, database: str | None = None) -> KeptRecords:
         """Return the records in a data directory, with a database there or at another address."""
-        store = Store(database or sqlite_url(folder / "atoll.db"))
-        return cls(Journal(folder / "journal"), store, node)
+        return cls(Journal(folder / "journal"), Store(database or _own_database(folder)), node)
 
     @property
     def is_healthy(self) -> bool:
@@ -144,6 +149,9 @@ class KeptRecords:
     def forget_secret(self, owner: str, name: str) -> None:
         self._forget(SecretRecord, (owner, name), sync=True)
 
+    def forget_token(self, token_id: TokenId, *, sync: bool = True) -> None:
+        self._forget(TokenRecord, (token_id,), sync=sync)
+
     def _forget(self, kind: type[Record], key: Key, *, sync: bool = False) -> None:
         self._journal.append({"kind": _WORDS[kind], "forget": key}, sync=sync)
         self._take(Change(kind, key, None))
@@ -178,6 +186,17 @@ class KeptRecords:
         with _soon(self._patience()):
             await self._settle()
             return await self._store.list_secrets(owner)
+
+    async def count_by_owner(self, owner: str | None = None) -> Mapping[str, OwnerCounts]:
+        with _soon(self._patience()):
+            await self._settle()
+            return await self._store.count_by_owner(owner)
+
+    async def list_users(self) -> Sequence[User]:
+        return await self._list_all(User)
+
+    async def list_tokens(self) -> Sequence[TokenRecord]:
+        return await self._list_all(TokenRecord)
 
     async def list_sandboxes(
         self,
@@ -234,6 +253,11 @@ class KeptRecords:
         with _soon():
             return await self._store.find(kind, key)
 
+    async def _list_all(self, kind: type[Kind]) -> Sequence[Kind]:
+        with _soon(self._patience()):
+            await self._settle()
+            return await self._store.list_all(kind)
+
     async def prune(self, *, before: float, keep: int) -> None:
         with _soon(_PRUNE_SECONDS):
             await self._settle()
@@ -283,8 +307,11 @@ class KeptRecords:
             await self._store.save(self._node, number, list(batch.values()))
             if self._journal.frees_space(number):
                 await self._store.harden()
-        except BaseException:
+        except BaseException as error:
             self._some.set()
+            if isinstance(error, AtollError):
+                # Whoever reads may be the first to hear of it, and it may be over before the next batch.
+                self._note(error.message)
             raise
         for place, change in batch.items():
             if self._unsettled[place] is change:
@@ -339,3 +366,12 @@ def _read_entry(entry: Entry) -> Change:
             "use the version that wrote it"
         ) from error
     return Change(kind, _key_of(record), record)
+
+
+def _own_database(folder: Path) -> str:
+    """Return the address of the database in a data directory, which nobody else can read, wherever the directory lies."""
+    path = folder / "atoll.db"
+    # If it cannot be made, opening it says why.
+    with suppress(OSError):
+        path.touch(0o600)
+    return sqlite_url(path)

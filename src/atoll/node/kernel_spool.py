@@ -1,11 +1,14 @@
 """A kernel whose words are in files before anybody acts on them, so that another node can go on listening.
 
 What it says on its channel and what it prints is moved into files without a moment in which a kill could lose it (see
-`spool`), and read from there. The files hold what belongs to the request that is being carried out; `begin` empties them. Whoever takes
-the kernel over reads them from their beginning, through the same conversation.
+`spool`), and read from there. What belongs to the request that is being carried out lies at their ends; where it begins is noted with the
+request. Whoever takes the kernel over reads on from there, through the same conversation.
 
 A request goes the other way, from memory that outlives the node: sendfile(2) moves its bytes and the position in it within one system
 call, so that whoever holds it next sends just what is missing.
+
+Requests follow each other in memory and files until there is a lot in one of them, since to empty a file takes as long as most cells. So
+one write, the note, is what makes a request: before it, the last one is still the one that counts, and what was prepared behind it is not.
 """
 
 from __future__ import annotations
@@ -26,56 +29,96 @@ from zlib import crc32
 from atoll.engines.contract import KernelProcess
 from atoll.errors import NotFound, Unavailable
 from atoll.model.ids import KernelId, ProcessId, SandboxId
+from atoll.model.language import PYTHON
 from atoll.model.process import Output, Stream
 from atoll.node.spool import Spool, write_error
 from atoll.node.spool_folders import SpoolFolders
 
 _STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 _READ_BYTES = 1 << 18
+# Of results and displays; what is kept of them is far less.
+MOST_SAID_BYTES = 512 << 20
+# Of `PIECE_BYTES` each: more than a pipe holds.
+_MOST_MOVES = 32
+# When memory or a file holds more, it is emptied before the next request.
+_FULL_BYTES = 256 << 10
 _STATE = struct.Struct("<II")
 
 
 class SpoolFile:
     """A file into which one descriptor is moved, and from which it is read."""
 
-    def __init__(self, path: Path, source_fd: int, relay: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        source_fd: int,
+        relay: tuple[int, int] | None = None,
+        limit_bytes: int | None = None,
+    ) -> None:
         # Its own: the kernel's process may be closed at any moment, and that number then be somebody else's.
         self._source = os.dup(source_fd)
-        self._relay = relay
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except BaseException:
             os.close(self._source)
             raise
-        self._spool = Spool(self._source, self._fd, relay)
+        self._spool = Spool(self._source, self._fd, relay, limit_bytes=limit_bytes)
         self._read = 0
+        self._begin = 0  # where that begins which belongs to the request
         self._ended = False
         self.is_held_up = False
 
     def take(self) -> bytes | None:
         """Return what has come since, b'' at the end, None if there is nothing at present."""
-        if self._read == self._spool.end and not self._ended:
-            self._move()
-        data = os.pread(self._fd, _READ_BYTES, self._read)
-        self._read += len(data)
-        if data:
+        moves = 0
+        # What is beyond the limit leaves nothing to be read, and must not be left for the next request.
+        while not self.has_rest and not self._ended and moves < _MOST_MOVES:
+            moves += 1
+            if not self._move():
+                break
+        if self.has_rest:
+            data = os.pread(self._fd, _READ_BYTES, self._read)
+            self._read += len(data)
             return data
         return b"" if self._ended else None
 
-    def _move(self) -> None:
+    @property
+    def end(self) -> int:
+        """How many bytes the file holds."""
+        return self._spool.end
+
+    @property
+    def size(self) -> int:
+        """How many bytes belong to the request."""
+        return self._spool.end - self._begin
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether the file holds something that was not read."""
+        return self._read < self._spool.end
+
+    def _move(self) -> int:
+        """Move a piece into the file; return how much that was."""
         try:
-            self._ended = self._spool.move() is None
+            moved = self._spool.move()
         except Unavailable:
             self.is_held_up = True
-        else:
-            self.is_held_up = False
+            return 0
+        self.is_held_up = False
+        self._ended = moved is None
+        return moved or 0
+
+    def go_on(self, begin: int) -> None:
+        """Read from here on what belongs to a request, and no more of what is before it."""
+        self._begin = self._read = begin
+        self._spool.restart(begin)
 
     def empty(self) -> None:
         """Forget what is in the file."""
         if self._spool.end:
             os.ftruncate(self._fd, 0)
-            self._spool = Spool(self._source, self._fd, self._relay)
-            self._read = 0
+            self._spool.end = 0
+        self.go_on(0)
 
     def close(self) -> None:
         """Let go of both."""
@@ -99,6 +142,10 @@ class SpooledRequest(NamedTuple):
     execution: str = ""
     deadline: float | None = None  # of the monotonic clock
     phase: Phase = Phase.ASKED
+    frame_end: int = -1  # where in memory what is asked ends; -1: with all that there is
+    said: int = 0  # where in its file begins what belongs to it
+    stdout: int = 0
+    stderr: int = 0
 
 
 class KeptDescriptors(NamedTuple):
@@ -126,6 +173,7 @@ class KernelLabel:
 
     kernel: KernelId
     is_main: bool
+    language: str = PYTHON.name
 
 
 class KernelSpool:
@@ -141,6 +189,7 @@ class KernelSpool:
     ) -> None:
         self._folders = folders
         self._folder = folder
+        self._frame_end = -1
         self._forget_kept = forget  # what is kept for a next node
         self._request = kept.request
         self._channel = process.channel
@@ -151,7 +200,10 @@ class KernelSpool:
             for each in kept:
                 opened.callback(os.close, each)
             for stream in _STREAMS:
-                file = SpoolFile(folder / stream, descriptors[stream])
+                # A flood beyond that is thrown away, or it would fill the disk.
+                file = SpoolFile(
+                    folder / stream, descriptors[stream], limit_bytes=folders.output_bytes
+                )
                 self._printed[stream] = opened.enter_context(closing(file))
             relay = (kept.relay_end, kept.relay_start)
             said = SpoolFile(folder / "channel", self._channel.fileno(), relay)
@@ -168,6 +220,11 @@ class KernelSpool:
         """Whether the disk was full when something was last moved; nothing is lost, the kernel waits."""
         return any(file.is_held_up for file in (self._said, *self._printed.values()))
 
+    @property
+    def is_overfull(self) -> bool:
+        """Whether the kernel has said more in answer to one request than anybody can have a use for."""
+        return self._said.size > MOST_SAID_BYTES
+
     def receive(self, _most: int) -> bytes:
         """Return what the kernel has said, b'' at the end; raises `BlockingIOError` if that is nothing at present."""
         data = self._said.take()
@@ -179,26 +236,57 @@ class KernelSpool:
         """Return what was printed and not read yet."""
         taken: list[Output] = []
         for stream, file in self._printed.items():
-            while data := file.take():
+            moves = 0
+            # Not for as long as something comes: a flood has no end.
+            while moves < _MOST_MOVES and (data := file.take()):
                 taken.append(Output(stream, data, time.monotonic() - self._started))
+                moves += not file.has_rest
         return taken
 
     def begin(self, request: SpooledRequest, frame: bytes = b"") -> None:
-        """Forget the last request, write down what has to be known of the next one, and have its frame ready to be sent."""
+        """Write down what has to be known of the next request, and have its frame ready to be sent; the last one is forgotten."""
+        files = (self._said, *self._printed.values())
+        if not 0 <= self._frame_end < _FULL_BYTES or max(file.end for file in files) > _FULL_BYTES:
+            self._begin_anew(request, frame)
+            return
+        self._prepare(frame, self._frame_end)
+        said, stdout, stderr = (file.end for file in files)
+        end = self._frame_end + len(frame)
+        self._note(request._replace(frame_end=end, said=said, stdout=stdout, stderr=stderr))
+        self._frame_end = end
+        for file in files:
+            file.go_on(file.end)
+
+    def _begin_anew(self, request: SpooledRequest, frame: bytes) -> None:
+        """Do the same with everything emptied before."""
         self._note(request._replace(phase=Phase.PREPARING))
         self.forget()
-        self._prepare(frame)
-        self._note(request)
+        # Never over an older one: its pages may still be on their way, and what is sent is those, not a copy.
+        os.ftruncate(self._request, 0)
+        os.lseek(self._request, 0, os.SEEK_SET)
+        self._prepare(frame, 0)
+        self._note(request._replace(frame_end=len(frame)))
+        self._frame_end = len(frame)
+
+    def go_on(self, request: SpooledRequest) -> None:
+        """Go on with the request that another node noted."""
+        self._frame_end = request.frame_end
+        self._said.go_on(request.said)
+        self._printed["stdout"].go_on(request.stdout)
+        self._printed["stderr"].go_on(request.stderr)
 
     def send(self) -> bool:
         """Send what the kernel has not got yet of the request; return whether some is left.
 
         Raises `BlockingIOError` if it takes nothing at present.
         """
-        left = os.fstat(self._request).st_size - os.lseek(self._request, 0, os.SEEK_CUR)
+        end = self._frame_end
+        if end < 0:
+            end = os.fstat(self._request).st_size
+        left = end - os.lseek(self._request, 0, os.SEEK_CUR)
         if left > 0:
             left -= os.sendfile(self._channel.fileno(), self._request, None, left)
-        if left <= 0:
+        if left <= 0 and end > _FULL_BYTES:
             # A large one must not hold memory; what is still on its way is not touched by that.
             os.ftruncate(self._request, 0)
         return left > 0
@@ -208,12 +296,9 @@ class KernelSpool:
         for file in (self._said, *self._printed.values()):
             file.empty()
 
-    def _prepare(self, frame: bytes) -> None:
-        # Never over an older one: its pages may still be on their way, and what is sent is those, not a copy.
-        os.ftruncate(self._request, 0)
-        os.lseek(self._request, 0, os.SEEK_SET)
+    def _prepare(self, frame: bytes, place: int) -> None:
         try:
-            os.pwrite(self._request, frame, 0)
+            os.pwrite(self._request, frame, place)
         except OSError as error:
             raise write_error(error) from error
 
@@ -228,7 +313,9 @@ class KernelSpool:
     def label(self, label: KernelLabel) -> None:
         """Write down which kernel this is; raises `Unavailable` while the disk is full."""
         try:
-            (self._folder / "label").write_text(json.dumps([label.kernel, label.is_main]))
+            (self._folder / "label").write_text(
+                json.dumps([label.kernel, label.is_main, label.language])
+            )
         except OSError as error:
             raise write_error(error) from error
 
@@ -284,16 +371,18 @@ class Spools:
             # Nothing was asked, and of what was asked before all is known.
             spool.forget()
             request = SpooledRequest(seq=request.seq)
+        else:
+            spool.go_on(request)
         return spool, request
 
     def read_label(self, process_id: ProcessId) -> KernelLabel:
         """Return which kernel another node left in a folder; raises `NotFound`."""
         try:
             label = self._folders.place(self._name(process_id)) / "label"
-            kernel, is_main = json.loads(label.read_text())
+            kernel, is_main, *language = json.loads(label.read_text())
         except (FileNotFoundError, ValueError) as error:
             raise NotFound(f"kernel {process_id} was not ready yet") from error
-        return KernelLabel(KernelId(kernel), bool(is_main))
+        return KernelLabel(KernelId(kernel), bool(is_main), *language)
 
     def remove(self, process_id: ProcessId) -> None:
         """Remove the files of a kernel that is no more."""

@@ -9,54 +9,78 @@ from typing import Any
 import anyio
 
 from atoll.engines.contract import KernelProcess, Sandbox
-from atoll.errors import InvalidRequest, Unavailable
+from atoll.errors import InvalidRequest, Unavailable, Unsupported
+from atoll.model.cell_events import MAX_OUTPUT_BYTES
 from atoll.model.ids import KernelId, new_kernel_id
 from atoll.model.kernel import Cell, KernelInfo
-from atoll.node.call import MAX_OUTPUT_BYTES, Call, Listener
+from atoll.model.language import PYTHON, Language, find_kernel_language
+from atoll.model.process import Command
+from atoll.node.call import Call, Listener
 from atoll.node.conversation import Conversation
-from atoll.node.drivers import Control, Prompter, drive
+from atoll.node.drivers import Control, Prompter, drive, drive_now
 from atoll.node.kernel_spool import KernelLabel, KernelSpool, SpooledRequest, Spools
-from atoll.node.needs import Needs
+from atoll.node.needs import Need, Needs
 from atoll.node.turns import Turns
+
+_NOT_FOUND = 127
 
 
 class Kernel:
     """An interpreter that keeps state between cells; one cell at a time."""
 
-    def __init__(self, process: KernelProcess, spool: KernelSpool | None = None) -> None:
+    def __init__(
+        self,
+        process: KernelProcess,
+        spool: KernelSpool | None = None,
+        language: str = PYTHON.name,
+    ) -> None:
         self.id: KernelId = new_kernel_id()
+        self.language = language
+        self.is_warm = True  # a copy of a warmed interpreter
         self.process = process
         self.turns = Turns()
+        self.executing = ""  # the execution whose cell runs, if it is one's
         self.control = Control(self.interrupt, process.kill)
         self._spool = spool
         self._conversation = Conversation(process, spool)
 
     @classmethod
     async def open(
-        cls, sandbox: Sandbox, env: Mapping[str, str] | None = None, spools: Spools | None = None
+        cls,
+        sandbox: Sandbox,
+        env: Mapping[str, str] | None = None,
+        spools: Spools | None = None,
+        language: Language = PYTHON,
+        cwd: str | None = None,
     ) -> Kernel:
-        """Fork a kernel in a sandbox, wait for its hello, and add to its environment.
+        """Open a kernel in a sandbox, wait for its hello, and add to its environment.
 
-        With `spools` another node can take it over.
+        With `spools` another node can take it over. It is forked where the template has a warm interpreter of its language,
+        and else a program that has to be started first.
 
         Raises:
-            Unsupported: the sandbox's template has no interpreter.
+            Unsupported: the sandbox has no interpreter of that language, or one that cannot be a kernel.
             Unavailable: the kernel ended before it was ready, or what it says could not be kept.
         """
-        process = sandbox.take_kernel() or await sandbox.fork_kernel()
-        kernel = cls(process)
+        process = await _start(sandbox, language)
+        kernel = cls(process, language=language.name)
         try:
             if spools is not None:
-                kernel = cls(process, spools.open(process))
-            await drive(kernel.greet(env or {}), kernel.control)
-        except BaseException:
+                kernel = cls(process, spools.open(process), language.name)
+            kernel.is_warm = language.name == sandbox.warm_language
+            await drive(kernel.greet(env or {}, cwd), kernel.control)
+        except BaseException as error:
             await kernel.close()
+            if isinstance(error, Unavailable) and _is_missing(process):
+                raise _missing(language.interpreter, language) from error
+            if isinstance(error, Unavailable) and not kernel.is_warm and _gave_up(process):
+                raise _unfit(error.message, language) from error
             raise
         return kernel
 
-    def greet(self, env: Mapping[str, str]) -> Needs:
+    def greet(self, env: Mapping[str, str], cwd: str | None = None) -> Needs:
         """Return the conversation that a kernel begins with."""
-        return self._conversation.greet(env)
+        return self._conversation.greet(env, cwd)
 
     @property
     def is_over(self) -> bool:
@@ -68,9 +92,21 @@ class Kernel:
         """Why the kernel ended; empty while it lives."""
         return self._conversation.death
 
+    def check_alive(self) -> None:
+        """Raise `Conflict` if the kernel has ended."""
+        self._conversation.check_alive()
+
     def info(self, *, is_main: bool) -> KernelInfo:
         """Return facts at this moment."""
-        return KernelInfo(self.id, "python", is_main, self.turns.is_taken, self.is_over, self.death)
+        return KernelInfo(
+            self.id,
+            self.language,
+            is_main,
+            self.turns.is_taken,
+            self.is_over,
+            self.death,
+            self.is_warm,
+        )
 
     async def run(
         self,
@@ -92,16 +128,7 @@ class Kernel:
         """
         call = Call(listener, max_output_bytes)
         call.execution = execution
-        needs = self.begin(call, code, timeout)
-        async with self.turns:
-            self._conversation.check_alive()
-            try:
-                await drive(needs, self.control, prompter)
-            except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await drive(self.give_up(call), self.control)
-                raise
-            return self.finish(call)
+        return await CellRun(self, call, code, timeout).finish(prompter)
 
     async def resume(self, request: SpooledRequest, listener: Listener | None = None) -> Cell:
         """Go on with the request that another node made last, to its end."""
@@ -113,9 +140,8 @@ class Kernel:
     async def rehearse(self) -> None:
         """Run a cell that leaves nothing behind, so that the first one finds everything warm."""
         async with self.turns:
-            await drive(
-                self._conversation.execute(Call(), "print()", 10, silent=True), self.control
-            )
+            code = find_kernel_language(self.language).rehearsal
+            await drive(self._conversation.execute(Call(), code, 10, silent=True), self.control)
 
     async def interrupt(self) -> None:
         """Interrupt the cell that runs, as Ctrl-C would; nothing happens if none does."""
@@ -145,7 +171,7 @@ class Kernel:
     def label(self, *, is_main: bool) -> None:
         """Write down which kernel this is, for whoever takes it over."""
         if self._spool is not None:
-            self._spool.label(KernelLabel(self.id, is_main))
+            self._spool.label(KernelLabel(self.id, is_main, self.language))
 
     def forget_spool(self) -> None:
         """Remove the files of a kernel that is no more; safe to call twice."""
@@ -169,3 +195,94 @@ class Kernel:
     def finish(self, call: Call) -> Cell:
         """Return what came of a cell."""
         return call.cell(self.death if call.end is None else "")
+
+
+class CellRun:
+    """One cell in a kernel: begun at once if that can be, and brought to its end by whoever may wait."""
+
+    def __init__(self, kernel: Kernel, call: Call, code: str, timeout: float | None) -> None:
+        self._kernel = kernel
+        self._call = call
+        self._needs = kernel.begin(call, code, timeout)
+        self._need: Need | None = None
+        self._has_turn = False
+
+    def try_now(self, *, may_look: bool) -> Cell | None:
+        """Ask the kernel if it is free, and return what came of it if that comes within a moment.
+
+        Else nothing has happened, or it goes on with `finish`. With `may_look` this thread looks out for the answer meanwhile.
+
+        Raises:
+            Unavailable: it cannot be written down that the kernel is asked; the kernel has heard nothing.
+        """
+        kernel = self._kernel
+        if kernel.is_over or not kernel.turns.take_if_free():
+            return None
+        kernel.executing = self._call.execution
+        try:
+            self._need = drive_now(self._needs, may_look=may_look)
+        except BaseException:
+            self._give_up_turn()
+            raise
+        if self._need is not None:
+            self._has_turn = True
+            return None
+        self._give_up_turn()
+        return kernel.finish(self._call)
+
+    async def finish(self, prompter: Prompter | None = None) -> Cell:
+        """Return what came of it, once it has had its turn; cancelling interrupts it. Errors as `Kernel.run`."""
+        kernel = self._kernel
+        if not self._has_turn:
+            await kernel.turns.__aenter__()
+        try:
+            if not self._has_turn:
+                kernel.check_alive()
+                kernel.executing = self._call.execution
+            try:
+                await drive(self._needs, kernel.control, prompter, self._need)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await drive(kernel.give_up(self._call), kernel.control)
+                raise
+            return kernel.finish(self._call)
+        finally:
+            self._give_up_turn()
+
+    def _give_up_turn(self) -> None:
+        self._kernel.executing = ""
+        self._kernel.turns.give_up()
+
+
+async def _start(sandbox: Sandbox, language: Language) -> KernelProcess:
+    if language.name == sandbox.warm_language:
+        return sandbox.take_kernel() or await sandbox.fork_kernel()
+    process = await sandbox.start_kernel(Command(language.kernel))
+    if _is_missing(process):
+        await process.close()
+        raise _missing(language.interpreter, language)
+    return process
+
+
+def _is_missing(process: KernelProcess) -> bool:
+    """Whether a kernel ended because there is no such program."""
+    return process.end is not None and process.end.exit_code == _NOT_FOUND
+
+
+def _gave_up(process: KernelProcess) -> bool:
+    """Whether a kernel ended by itself: nothing that it needs will be there the next time."""
+    return process.end is not None and bool(process.end.exit_code)
+
+
+def _unfit(reason: str, language: Language) -> Unsupported:
+    return Unsupported(
+        f"{reason}; choose a template that has kernels of {language.name}", language=language.name
+    )
+
+
+def _missing(program: str, language: Language) -> Unsupported:
+    return Unsupported(
+        f"there is no {program!r} in this sandbox to run {language.name} with;"
+        " choose a template or an image that has it",
+        language=language.name,
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
@@ -31,13 +32,20 @@ class LogPlace(NamedTuple):
     section: int
 
 
+class _FreeBook(NamedTuple):
+    """A book that the next log may go on with, and how many bytes each of its files holds."""
+
+    files: LogFiles
+    sizes: Mapping[str, int]
+
+
 class LogBooks:
     """All books of a node."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
-        self._free: defaultdict[str, list[LogFiles]] = defaultdict(list)
+        self._free: defaultdict[str, list[_FreeBook]] = defaultdict(list)
         self._held: set[str] = set()  # the names of those in use, and of those that are free
 
     def create(
@@ -48,14 +56,15 @@ class LogBooks:
         Raises:
             Unavailable: the disk is full.
         """
-        files = self._take(owner)
+        files, sizes = self._take(owner)
         try:
             return ExecutionLog.create(
                 files,
                 execution,
                 given=given,
                 limit_bytes=limit_bytes,
-                release=lambda: self._give_back(owner, files),
+                sizes=sizes,
+                release=lambda log: self._give_back(owner, _FreeBook(files, log.sizes)),
             )
         except BaseException:
             self._let_go(files)
@@ -80,11 +89,11 @@ class LogBooks:
     def close(self) -> None:
         """Let go of all books that no log is being written into."""
         for books in self._free.values():
-            for files in books:
-                files.close()
+            for book in books:
+                book.files.close()
         self._free.clear()
 
-    def _take(self, owner: str) -> LogFiles:
+    def _take(self, owner: str) -> _FreeBook:
         if books := self._free[owner]:
             return books.pop()
         name = secrets.token_hex(8)
@@ -93,13 +102,13 @@ class LogBooks:
         except OSError as error:
             raise write_error(error) from error
         self._held.add(name)
-        return LogFiles(self.folder / name, writable=True)
+        return _FreeBook(LogFiles(self.folder / name, writable=True), dict.fromkeys(FILES, 0))
 
-    def _give_back(self, owner: str, files: LogFiles) -> None:
-        if files.total_bytes(FILES) < _FULL_BYTES and self._count_free() < _MOST_FREE:
-            self._free[owner].append(files)
+    def _give_back(self, owner: str, book: _FreeBook) -> None:
+        if sum(book.sizes.values()) < _FULL_BYTES and self._count_free() < _MOST_FREE:
+            self._free[owner].append(book)
         else:
-            self._let_go(files)
+            self._let_go(book.files)
 
     def _let_go(self, files: LogFiles) -> None:
         files.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -61,10 +60,6 @@ class LogFiles:
             return os.stat(f"{self.folder}/{name}").st_size
         except FileNotFoundError:
             return 0
-
-    def total_bytes(self, names: Sequence[str]) -> int:
-        """Return how many bytes these files hold together."""
-        return sum(self.size(name) for name in names)
 
     def cut(self, name: str, length: int) -> None:
         """Leave the first `length` bytes of a file."""

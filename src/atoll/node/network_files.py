@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -14,6 +15,8 @@ from atoll.model.ids import SandboxId
 from atoll.model.sandbox import HOSTS
 
 _NAMES = "hosts"
+# After it come the members of a private network, which change.
+_PEERS = "# private network\n"
 
 
 class NetworkFiles:
@@ -21,6 +24,8 @@ class NetworkFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # A file that is put into a directory while that is removed would keep it there.
+        self._changing = threading.RLock()
 
     @classmethod
     def of_program(cls, folder: Path) -> NetworkFiles:
@@ -32,11 +37,20 @@ class NetworkFiles:
         return cls(folder / str(os.getpid()))
 
     def write(
-        self, sandbox: SandboxId, names: Mapping[str, str], files: Mapping[str, bytes]
+        self,
+        sandbox: SandboxId,
+        names: Mapping[str, str],
+        files: Mapping[str, bytes],
+        *,
+        peers: bool = False,
     ) -> str:
-        """Make a sandbox's directory, with addresses of names and other files; return its path. Raises `Unavailable`."""
+        """Make a sandbox's directory, with addresses of names and other files; return its path. Raises `Unavailable`.
+
+        With `peers` it can `show_peers`.
+        """
         directory = self._folder / sandbox
         hosts = HOSTS + "".join(f"{address} {name}\n" for name, address in names.items())
+        hosts += _PEERS if peers else ""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             directory.mkdir()
@@ -56,26 +70,45 @@ class NetworkFiles:
         path = self._folder / sandbox / name
         fresh = path.with_name(f"{name}.new")
         try:
-            fresh.write_bytes(content)
-            fresh.chmod(0o644)
-            fresh.rename(path)
+            with self._changing:
+                fresh.write_bytes(content)
+                fresh.chmod(0o644)
+                fresh.rename(path)
         except OSError as error:
             raise Unavailable(
                 f"the network of a sandbox cannot be set up in {self._folder}: {error.strerror}"
             ) from error
 
     def names(self, sandbox: SandboxId) -> Mapping[IPv4Address, str]:
-        """Return the names of a sandbox by their addresses."""
+        """Return the names of a sandbox's rules by their addresses."""
+        return _parse_names(self._read(sandbox)[0].removeprefix(HOSTS))
+
+    def takes_peers(self, sandbox: SandboxId) -> bool:
+        """Whether a sandbox was made to find others by their names."""
+        return bool(self._read(sandbox)[1])
+
+    def peers(self, sandbox: SandboxId) -> Mapping[IPv4Address, str]:
+        """Return the first names of a sandbox's peers by their addresses."""
+        return _parse_names(self._read(sandbox)[2])
+
+    def show_peers(self, sandbox: SandboxId, names: Mapping[str, Sequence[str]]) -> None:
+        """Let a sandbox find these peers, by address their names, and no others. Raises `Unavailable`."""
+        lines = "".join(f"{address} {' '.join(each)}\n" for address, each in names.items())
+        with self._changing:
+            before, mark, _ = self._read(sandbox)
+            if mark:
+                self.replace(sandbox, _NAMES, f"{before}{mark}{lines}".encode())
+
+    def _read(self, sandbox: SandboxId) -> tuple[str, str, str]:
         try:
-            lines = (self._folder / sandbox / _NAMES).read_text().splitlines()
+            return (self._folder / sandbox / _NAMES).read_text().partition(_PEERS)
         except OSError:
-            return {}
-        pairs = [line.split() for line in lines[len(HOSTS.splitlines()) :]]
-        return {IPv4Address(address): name for address, name in pairs}
+            return "", "", ""
 
     def remove(self, sandbox: SandboxId) -> None:
         """Remove a sandbox's directory; safe to call twice."""
-        shutil.rmtree(self._folder / sandbox, ignore_errors=True)
+        with self._changing:
+            shutil.rmtree(self._folder / sandbox, ignore_errors=True)
 
     def keep_only(self, sandboxes: Collection[str]) -> None:
         """Remove the directories of all other sandboxes."""
@@ -87,3 +120,8 @@ class NetworkFiles:
     def remove_all(self) -> None:
         """Remove everything."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _parse_names(text: str) -> Mapping[IPv4Address, str]:
+    lines = [line.split() for line in text.splitlines()]
+    return {IPv4Address(line[0]): line[1] for line in lines}

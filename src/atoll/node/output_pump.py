@@ -7,7 +7,7 @@ import logging
 import os
 import select
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from functools import partial
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 
 from atoll.engines.contract import Process
-from atoll.errors import Unavailable
+from atoll.errors import Unavailable, Unsupported
 from atoll.model.process import ProcessEnd, Stream
 from atoll.node.execution_log import ExecutionLog
 
@@ -31,7 +31,7 @@ Made = TypeVar("Made")
 
 
 class OutputPump:
-    """One process whose output descriptors the host holds, and its log; goes on where another pump was killed."""
+    """One process and its log. Where the host holds the output's descriptors, it goes on where another pump was killed."""
 
     def __init__(self, process: Process, log: ExecutionLog, relays: Relays) -> None:
         self._process = process
@@ -43,8 +43,12 @@ class OutputPump:
 
     async def run(self) -> ProcessEnd:
         """Return how the process ended, once all that it printed is in the log."""
+        try:
+            descriptors = self._process.descriptors()
+        except Unsupported:
+            return await self._write_as_it_comes()
         with ExitStack() as owned:
-            await self._attach(owned)
+            await self._attach(descriptors, owned)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._move_as_it_comes)
                 end = await self._process.wait()
@@ -54,10 +58,17 @@ class OutputPump:
             await self._move_rest()
         return end
 
-    async def _attach(self, owned: ExitStack) -> None:
+    async def _write_as_it_comes(self) -> ProcessEnd:
+        """Take the output as messages; nobody but us could go on with it anyway."""
+        async with aclosing(self._process.output()) as outputs:
+            async for output in outputs:
+                await self._when_there_is_room(partial(self._log.write, output.stream, output.data))
+        return await self._process.wait()
+
+    async def _attach(self, descriptors: Mapping[Stream, int], owned: ExitStack) -> None:
         # Duplicates: a sandbox may be destroyed at any moment, and the numbers that its process had may then be those of
         # somebody else's output.
-        for stream, fd in self._process.descriptors().items():
+        for stream, fd in descriptors.items():
             duplicate = await self._when_there_are_descriptors(partial(os.dup, fd))
             owned.callback(os.close, duplicate)
             self._streams[duplicate] = stream
@@ -93,17 +104,21 @@ class OutputPump:
                     break
 
     async def _move(self, stream: Stream) -> int | None:
-        """Move what there is; wait as long as the disk is full, and with this the program waits."""
+        """Move what there is."""
+        return await self._when_there_is_room(partial(self._log.move, stream))
+
+    async def _when_there_is_room(self, put: Callable[[], Made]) -> Made:
+        """Put something into the log; wait as long as the disk is full, and with this the program waits."""
         while True:
             try:
-                moved = self._log.move(stream)
+                done = put()
             except Unavailable as error:
                 self._note_held_up(error.message)
                 await anyio.sleep(_RETRY_SECONDS)
             else:
                 self._is_held_up = False
                 await anyio.lowlevel.checkpoint()
-                return moved
+                return done
 
     def _note_held_up(self, reason: str) -> None:
         if not self._is_held_up:

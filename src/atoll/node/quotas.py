@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from atoll.model.sizes import MIB, format_size
 # Between two looks at the machine's memory every new sandbox counts with this much.
 _FLOOR_BYTES = 8 * MIB
 _LOOK_SECONDS = 0.02
+_AVAILABLE = re.compile(rb"^MemAvailable:\s*(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Quotas:
         """Take a place for one more sandbox; give it back with `give_back`.
 
         Raises:
-            LimitExceeded: all places, or all of this owner, are taken.
-            Unavailable: the machine has too little free memory at present.
+            LimitExceeded: all places of this owner are taken.
+            Unavailable: all places are, or the machine has too little free memory, at present.
         """
         with self._guard:
             self._check_caps(owner)
@@ -69,6 +71,19 @@ class Quotas:
         with self._guard:
             return self._measure() - _FLOOR_BYTES - spare_bytes >= self._rules.reserve_bytes
 
+    def has_places(self, owner: str | None, ready: int, all_ready: int) -> bool:
+        """Whether so many that are only ready, an owner's and everybody's, fit in beside the living."""
+        rules = self._rules
+        with self._guard:
+            own = ready + (0 if owner is None else self._by_owner[owner])
+            if (
+                owner is not None
+                and rules.most_per_owner is not None
+                and own > rules.most_per_owner
+            ):
+                return False
+            return rules.most_sandboxes is None or self._total + all_ready <= rules.most_sandboxes
+
     def count(self, owner: str | None = None) -> int:
         """Return how many places are taken."""
         with self._guard:
@@ -88,8 +103,9 @@ class Quotas:
             )
         most = self._rules.most_sandboxes
         if most is not None and self._total >= most:
-            raise LimitExceeded(
-                f"this node has {self._total} sandboxes, the most is {most}; destroy one first, or try later",
+            # Unlike his own, others' sandboxes are nothing that a caller can end: all he can do is wait.
+            raise Unavailable(
+                f"all {most} places for sandboxes of this node are taken; try again when sandboxes have ended",
                 limit=most,
             )
 
@@ -119,7 +135,8 @@ def measure_free_bytes(engine: Engine) -> int:
 
 def read_free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Return how much memory can be used without swapping."""
-    for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
+    with open(meminfo, "rb", buffering=0) as file:
+        found = _AVAILABLE.search(file.read())
+    if found is not None:
+        return int(found[1]) * 1024
     raise Unavailable(f"{meminfo} does not tell how much memory is available")

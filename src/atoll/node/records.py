@@ -1,4 +1,4 @@
-"""What a node remembers of sandboxes, executions, idempotency keys and secrets; here in memory, for embedded use.
+"""What a node remembers of sandboxes, executions, idempotency keys, secrets and users; here in memory, for embedded use.
 
 Standard library only, besides the model: records that outlive the process are in `kept_records`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import anyio
 
 from atoll.errors import Conflict, InvalidRequest
-from atoll.model.ids import ExecutionId, SandboxId, WorkspaceId
+from atoll.model.access import Scope, TokenKind, User
+from atoll.model.ids import ExecutionId, SandboxId, TokenId, UserId, WorkspaceId
 from atoll.model.sandbox import SandboxState
 
 MOST_PER_PAGE = 1000
@@ -68,7 +70,7 @@ class ExecutionRecord:
 class IdempotencyRecord:
     """A request that must have its effect only once, and the id of what it made."""
 
-    owner: str
+    owner: str  # or one sandbox of an owner, whose tokens have keys of their own
     key: str
     method: str
     fingerprint: str  # of the whole request, so that a key cannot stand for two
@@ -90,8 +92,38 @@ class SecretRecord:
     last_used_at: float | None = None
 
 
-Record: TypeAlias = SandboxRecord | ExecutionRecord | IdempotencyRecord | SecretRecord
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token or a session as it is kept: with a hash of its text, which does not lead back to it."""
+
+    id: TokenId
+    user: UserId
+    kind: TokenKind
+    scope: Scope
+    name: str
+    digest: str = field(repr=False)
+    created_at: float
+    sandbox: SandboxId | None = None
+    parent: TokenId | None = None  # what a session was opened with, and ends with
+    expires_at: float | None = None
+    last_used_at: float | None = None
+    revoked_at: float | None = None
+    # A hash of the shared secret that led to it, and with which it ends.
+    shared_secret: str | None = field(default=None, repr=False)
+
+
+Record: TypeAlias = (
+    SandboxRecord | ExecutionRecord | IdempotencyRecord | SecretRecord | User | TokenRecord
+)
 Found = TypeVar("Found", SandboxRecord, ExecutionRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerCounts:
+    """How many sandboxes and executions of an owner are remembered."""
+
+    sandboxes: int = 0
+    executions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +232,22 @@ class Records(Protocol):
         """Return the secrets of an owner, or of all, by their names. Raises `Unavailable`."""
         ...
 
+    async def count_by_owner(self, owner: str | None = None) -> Mapping[str, OwnerCounts]:
+        """Return how much is remembered of one owner, or of each; of those who have nothing, nothing. Raises `Unavailable`."""
+        ...
+
+    async def list_users(self) -> Sequence[User]:
+        """Return all users. Raises `Unavailable`."""
+        ...
+
+    async def list_tokens(self) -> Sequence[TokenRecord]:
+        """Return all tokens and sessions. Raises `Unavailable`."""
+        ...
+
+    def forget_token(self, token_id: TokenId, *, sync: bool = True) -> None:
+        """Remove a token, with `sync` also from a machine that ends now; one that is not there is fine. Raises `Unavailable`."""
+        ...
+
     async def prune(self, *, before: float, keep: int) -> None:
         """Forget this node's sandboxes that ended before an instant or are not among the last `keep` to end.
 
@@ -269,6 +317,8 @@ class MemoryRecords:
         self._by_sandbox: dict[SandboxId, set[ExecutionId]] = {}
         self._keys: dict[tuple[str, str], IdempotencyRecord] = {}
         self._secrets: dict[tuple[str, str], SecretRecord] = {}
+        self._users: dict[UserId, User] = {}
+        self._tokens: dict[TokenId, TokenRecord] = {}
 
     async def open(self) -> None:
         """Nothing has to be made ready."""
@@ -291,6 +341,10 @@ class MemoryRecords:
                     self._keys[record.owner, record.key] = record
                 case SecretRecord():
                     self._secrets[record.owner, record.name] = record
+                case User():
+                    self._users[record.id] = record
+                case TokenRecord():
+                    self._tokens[record.id] = record
 
     def forget_key(self, owner: str, key: str) -> None:
         self._keys.pop((owner, key), None)
@@ -361,6 +415,25 @@ class MemoryRecords:
             known = sorted(self._secrets.items())
         return [record for (whose, _), record in known if owner in (None, whose)]
 
+    async def count_by_owner(self, owner: str | None = None) -> Mapping[str, OwnerCounts]:
+        with self._guard:
+            known = [*self._living.list(), *self._dead.values()]
+            sandboxes = Counter(record.owner for record in known)
+            executions = Counter(record.owner for record in self._executions.values())
+        return join_counts(sandboxes, executions, owner)
+
+    async def list_users(self) -> Sequence[User]:
+        with self._guard:
+            return list(self._users.values())
+
+    async def list_tokens(self) -> Sequence[TokenRecord]:
+        with self._guard:
+            return list(self._tokens.values())
+
+    def forget_token(self, token_id: TokenId, *, sync: bool = True) -> None:
+        with self._guard:
+            self._tokens.pop(token_id, None)
+
     async def prune(self, *, before: float, keep: int) -> None:
         with self._guard:
             for each in [key for key, record in self._keys.items() if record.created_at < before]:
@@ -408,6 +481,18 @@ class MemoryRecords:
         siblings.discard(execution_id)
         if not siblings:
             del self._by_sandbox[record.sandbox]
+
+
+def join_counts(
+    sandboxes: Mapping[str, int], executions: Mapping[str, int], owner: str | None
+) -> Mapping[str, OwnerCounts]:
+    """Return both counts together, of one owner or of all."""
+    owners = sandboxes.keys() | executions.keys()
+    return {
+        each: OwnerCounts(sandboxes.get(each, 0), executions.get(each, 0))
+        for each in owners
+        if owner in (None, each)
+    }
 
 
 def has_labels(record: SandboxRecord | ExecutionRecord, labels: Mapping[str, str] | None) -> bool:

@@ -1,7 +1,7 @@
 """The package indexes that this machine is configured for: what a sandbox has to reach and to know to install from them.
 
-Nothing is named here: addresses come from the operator's configuration of pip, npm and R, or from what pip and npm say that
-they use without any.
+Nothing is named here: addresses come from the operator's configuration of pip, npm, R and apt, or from what pip and npm say
+that they use without any.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 from atoll.errors import InvalidRequest
 from atoll.model.network import Rule, parse_rule
 from atoll.model.sandbox import NETWORK_FILES
+from atoll.node.apt_sources import AptSources, read_apt_sources
 
 # An index of a company lies in one of these as often as not. Only the names that the operator's configuration has may do so.
 CLOSED_RANGES = (
@@ -28,10 +29,24 @@ CLOSED_RANGES = (
 )
 
 CERTIFICATES, _R_PROFILE = "certificates.pem", "Rprofile"
-BUNDLE_VARIABLES = (
+_APT_CONFIG, _WGETRC = "apt.conf", "wgetrc"
+_BUNDLE = f"{NETWORK_FILES}/{CERTIFICATES}"
+_BUNDLE_VARIABLES = (
     *("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
-    *("NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
+    *("NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE", "GIT_SSL_CAINFO"),
 )
+# What programs inside need to trust the certificates of `CERTIFICATES`: apt and wget learn of such a file by one of their own only.
+TRUST_VARIABLES: Mapping[str, str] = {
+    **dict.fromkeys(_BUNDLE_VARIABLES, _BUNDLE),
+    "APT_CONFIG": f"{NETWORK_FILES}/{_APT_CONFIG}",
+    "SYSTEM_WGETRC": f"{NETWORK_FILES}/{_WGETRC}",
+}
+TRUST_FILES: Mapping[str, bytes] = {
+    _APT_CONFIG: f'Acquire::https::CAInfo "{_BUNDLE}";\n'.encode(),
+    _WGETRC: f"ca_certificate = {_BUNDLE}\n".encode(),
+}
+# Packages of npm that are compiled need the headers of Node, which npm would fetch from another place than the index.
+_NODE_HEADERS = {"npm_package_config_node_gyp_nodedir": "/usr"}
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 _URL = re.compile(r"https?://[^\s\"'`,;)<>]+")
 _LARGEST_FILE = 8 << 20
@@ -59,6 +74,7 @@ class _Found:
     usual: list[str] = field(default_factory=list)
     certificates: list[Path] = field(default_factory=list)
     r_urls: list[str] = field(default_factory=list)
+    apt: AptSources = field(default_factory=AptSources)
 
 
 def read_registries(
@@ -74,14 +90,22 @@ def read_registries(
     _read_pip(found, environ, root, ask)
     _read_npm(found, environ, root, ask)
     _read_r(found, environ, root)
-    found.certificates += [Path(environ[name]) for name in BUNDLE_VARIABLES if environ.get(name)]
-    urls = [*found.usual, *found.r_urls, *(url for each in found.urls.values() for url in each)]
+    found.apt = read_apt_sources(root, ask(["apt-config", "dump", "Acquire"]))
+    found.certificates += [Path(environ[name]) for name in _BUNDLE_VARIABLES if environ.get(name)]
+    told_urls = [url for each in found.urls.values() for url in each]
+    urls = [*found.usual, *found.r_urls, *told_urls, *found.apt.urls]
     rules = list(dict.fromkeys(_rule_for(url) for url in urls))
     env = {name: " ".join(told) for name, told in found.urls.items() if told}
+    if (root / "usr/include/node/node.h").is_file():
+        env |= _NODE_HEADERS
     files: dict[str, bytes] = {}
-    if bundle := _read_bundle(found.certificates, root):
-        files[CERTIFICATES] = bundle
-        env |= dict.fromkeys(BUNDLE_VARIABLES, f"{NETWORK_FILES}/{CERTIFICATES}")
+    if bundle := read_trusted([_below(root, path) for path in found.certificates], root):
+        files |= {**TRUST_FILES, CERTIFICATES: bundle}
+        env |= TRUST_VARIABLES
+    if found.apt.urls:
+        files |= found.apt.files
+        files[_APT_CONFIG] = TRUST_FILES[_APT_CONFIG] + found.apt.config
+        env["APT_CONFIG"] = TRUST_VARIABLES["APT_CONFIG"]
     if found.r_urls:
         files[_R_PROFILE] = _r_profile(found.r_urls)
         env["R_PROFILE_USER"] = f"{NETWORK_FILES}/{_R_PROFILE}"
@@ -217,12 +241,6 @@ def _authority(parts: SplitResult) -> str:
     host = parts.hostname or ""
     shown = f"[{host}]" if ":" in host else host
     return f"{shown}:{parts.port}" if parts.port else shown
-
-
-def _read_bundle(paths: Iterable[Path], root: Path) -> bytes:
-    """Return all certificates that are named, and with them those that the system trusts; nothing if none are."""
-    named = [_below(root, path) for path in paths]
-    return read_trusted(named, root) if named else b""
 
 
 def read_trusted(named: Sequence[Path] = (), root: Path = Path("/")) -> bytes:

@@ -27,6 +27,7 @@ class Resident:
         self.hold = hold  # on its workspace, if that outlives it
         self.ending: str | None = None  # the reason, once it has to be destroyed
         self.attempts = 0  # to do so that are under way
+        self.ended_at: float | None = None  # when it was first seen to be over
 
     @property
     def id(self) -> SandboxId:
@@ -73,11 +74,15 @@ class Resident:
     def info(self) -> SandboxInfo:
         """Facts at this moment."""
         engine = self.hosted.info
-        # One that has just ended is still here for a moment, and tells already why.
-        reason = self.hosted.end_reason or engine.reason if engine.state.is_over else ""
-        seen = replace(
-            self.record, state=engine.state, reason=reason, last_active_at=self.last_active_at
-        )
+        # One that is being stopped can be resumed only when it is a resident no more; until then it is not told as stopped.
+        is_leaving = engine.state is SandboxState.STOPPED
+        state = SandboxState.RUNNING if is_leaving else engine.state
+        seen = replace(self.record, state=state, last_active_at=self.last_active_at)
+        if engine.state.is_over:
+            # One that has just ended is still here for a moment, and tells already why and when.
+            self.ended_at = self.ended_at or time_of_end(self.record)
+            reason = self.hosted.end_reason or engine.reason
+            seen = replace(seen, reason=reason, ended_at=self.ended_at)
         return replace(describe(seen), limits=engine.limits)
 
     @property
@@ -85,6 +90,11 @@ class Resident:
         """When it was last used, by the wall clock."""
         at = time.time() - (clock.now() - self.last_active)
         return max(at, self.record.created_at)
+
+
+def time_of_end(record: SandboxRecord) -> float:
+    """Return the time of day, but none before the beginning: the clock may have been set back."""
+    return max(time.time(), record.created_at)
 
 
 def new_record(

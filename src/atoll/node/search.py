@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import anyio
 from anyio.abc import Process as HostProcess
@@ -23,6 +22,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from atoll.engines.contract import Workspace
 from atoll.errors import InvalidRequest, NotFound, Unavailable
 from atoll.model.file import FileInfo, FileKind
+from atoll.model.search import CutBy, Match, SearchResult
 from atoll.model.sizes import MIB
 from atoll.node.task_groups import single_errors
 from atoll.node.trees import TreeLimits, walk
@@ -31,25 +31,6 @@ MAX_PATTERN_CHARACTERS = 1000
 _MAX_ANSWER_BYTES = 64 * 1024
 _CHUNK = 64 * 1024
 _MATCHER = Path(__file__).with_name("matcher.py")
-
-CutBy = Literal["matches", "bytes", "time"]
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """One line that matches."""
-
-    path: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The lines found; `cut_by` says what ended the search before its time."""
-
-    matches: list[Match]
-    cut_by: CutBy | None
 
 
 @dataclass(frozen=True, slots=True)

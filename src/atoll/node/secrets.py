@@ -10,10 +10,13 @@ import base64
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
 
 from atoll.errors import InternalError, LimitExceeded, NotFound, Unavailable, Unsupported
 from atoll.model.secret import Secret, SecretBinding, SecretInfo, SecretUse, check_secret_name
@@ -27,6 +30,8 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _MOST_PER_OWNER = 1000
 # Says what is sealed together, in case that ever becomes something else.
 _FORMAT = "atoll-secret-1"
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,8 @@ class SecretStore:
     def __init__(self, records: Records, keys: KeyFile) -> None:
         self._records = records
         self._keys = keys
+        self._rotating = anyio.Lock()
+        self._changes = 0  # so far; what was read before one of them may be void
 
     async def set(self, owner: str, name: str, secret: Secret) -> SecretInfo:
         """Keep a secret under a name, in place of one that was there; it is safe on return.
@@ -129,6 +136,7 @@ class SecretStore:
             last_used_at=None if known is None else known.last_used_at,
         )
         self._records.remember(record, sync=True)
+        self._changes += 1
         return _describe(record)
 
     async def list(self, owner: str) -> Sequence[SecretInfo]:
@@ -139,6 +147,7 @@ class SecretStore:
         """Forget a secret for good; raises `NotFound`."""
         await self._find(owner, name)
         self._records.forget_secret(owner, name)
+        self._changes += 1
 
     async def use(self, owner: str, name: str, variable: str, placeholder: str) -> SecretUse:
         """Return a secret for a sandbox of its owner, for the proxy alone.
@@ -147,8 +156,9 @@ class SecretStore:
             NotFound: there is none.
             InternalError: what is kept is not what was sealed, or its key is gone.
         """
-        record = await self._find(owner, name)
+        record = await self._unchanged(partial(self._find, owner, name))
         value = _open(self._keys.read(), record)
+        # Never one that was removed while it was looked for: that would bring it back.
         self._records.remember(replace(record, last_used_at=time.time()))
         return SecretUse(variable, placeholder, SecretBinding.from_json(record.binding), value)
 
@@ -157,16 +167,30 @@ class SecretStore:
 
         Wherever it is interrupted, every secret still opens, and rotating again finishes it.
         """
+        # One at a time: each forgets all keys but its own.
+        async with self._rotating:
+            return await self._rotate_key()
+
+    async def _rotate_key(self) -> int:
         keys = self._keys.read().with_new()
         # First the new key, then what it seals, then the end of the old ones.
         self._keys.write(keys)
-        records = await self._records.list_secrets()
+        records = await self._unchanged(self._records.list_secrets)
         for record in records:
             value = _open(keys, record)
             sealed = _seal(keys, record.owner, record.name, record.binding, value)
             self._records.remember(replace(record, key=keys.newest, sealed=sealed), sync=True)
+        self._changes += 1
         self._keys.write(keys.newest_only())
         return len(records)
+
+    async def _unchanged(self, read: Callable[[], Awaitable[Found]]) -> Found:
+        """Return what is read, once nothing was changed meanwhile."""
+        while True:
+            changes = self._changes
+            found = await read()
+            if changes == self._changes:
+                return found
 
     async def _find(self, owner: str, name: str) -> SecretRecord:
         check_secret_name(name)

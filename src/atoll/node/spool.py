@@ -43,14 +43,20 @@ class Spool:
         self._relay = relay
         self._limit = limit_bytes
         self._thrown_away = 0
+        self._begin = 0  # from where on the limit counts
         self.end = os.fstat(file_fd).st_size  # how many bytes the file holds
         if os.isatty(source_fd):
             os.set_blocking(source_fd, False)
 
+    def restart(self, begin: int) -> None:
+        """Count what the file holds from a place in it on, as though it began there."""
+        self._begin = begin
+        self._thrown_away = 0
+
     @property
     def dropped(self) -> int:
         """How many bytes beyond the limit this spool knows of."""
-        beyond = 0 if self._limit is None else max(0, self.end - self._limit)
+        beyond = 0 if self._limit is None else max(0, self.end - self._begin - self._limit)
         return beyond + self._thrown_away
 
     def move(self) -> int | None:
@@ -85,7 +91,7 @@ class Spool:
             raise write_error(error) from error
 
     def _keep_or_drop(self, pipe: int) -> int:
-        room = PIECE_BYTES if self._limit is None else self._limit + 1 - self.end
+        room = PIECE_BYTES if self._limit is None else self._limit + 1 - self.end + self._begin
         if room <= 0:
             moved = _throw_away(pipe)
             self._thrown_away += moved

@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from atoll.node.execution_log import LIMIT_BYTES
+
 FILES = ("channel", "stdout", "stderr", "state", "label")
 
 _SPARE = "spare-"
@@ -15,9 +17,13 @@ _MOST_SPARE = 32
 
 
 class SpoolFolders:
-    """All such folders of a node, in one directory; those in use are named by whoever uses them."""
+    """All such folders of a node, in one directory; those in use are named by whoever uses them.
 
-    def __init__(self, folder: Path) -> None:
+    Of each stream that a cell prints on they hold `output_bytes`; nobody would keep more of it.
+    """
+
+    def __init__(self, folder: Path, output_bytes: int = LIMIT_BYTES) -> None:
+        self.output_bytes = output_bytes
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._spare = [each for each in os.listdir(folder) if each.startswith(_SPARE)]

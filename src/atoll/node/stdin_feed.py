@@ -12,7 +12,7 @@ import os
 import anyio
 
 from atoll.engines.contract import Process
-from atoll.errors import AtollError
+from atoll.errors import AtollError, Unsupported
 
 _PIECE = 64 * 1024
 _AT_ONCE = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
@@ -34,13 +34,7 @@ class StdinFeed:
     async def run(self) -> None:
         """Send the rest, then let standard input end."""
         try:
-            # Its own: the process may be closed at any moment, and that number then be somebody else's.
-            pipe = os.dup(self._process.stdin_descriptor())
-            try:
-                while await self._send(pipe):
-                    pass
-            finally:
-                os.close(pipe)
+            await self._send_all()
             await self._process.close_stdin()
         except (AtollError, KeyError):
             return  # It is gone, or does not read any more, which is its own affair (`head -1`).
@@ -49,9 +43,27 @@ class StdinFeed:
         """Let go of the file."""
         os.close(self._file)
 
+    async def _send_all(self) -> None:
+        try:
+            # Its own: the process may be closed at any moment, and that number then be somebody else's.
+            pipe = os.dup(self._process.stdin_descriptor())
+        except Unsupported:
+            # Nobody but us could go on with it: such a process ends with this program.
+            while piece := os.read(self._file, min(self._left(), _PIECE)):
+                await self._process.write(piece)
+            return
+        try:
+            while await self._send(pipe):
+                pass
+        finally:
+            os.close(pipe)
+
+    def _left(self) -> int:
+        return max(self._end - os.lseek(self._file, 0, os.SEEK_CUR), 0)
+
     async def _send(self, pipe: int) -> bool:
-        left = self._end - os.lseek(self._file, 0, os.SEEK_CUR)
-        if left <= 0:
+        left = self._left()
+        if not left:
             return False
         try:
             return os.splice(self._file, pipe, min(left, _PIECE), flags=_AT_ONCE) > 0

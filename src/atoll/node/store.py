@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -14,12 +15,13 @@ from collections.abc import (
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from itertools import islice
 from pathlib import Path
 from select import POLLIN, poll
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+import anyio
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -34,6 +36,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     event,
+    func,
     make_url,
     or_,
     select,
@@ -56,12 +59,14 @@ from atoll.errors import AtollError, InternalError, InvalidRequest, Unavailable,
 from atoll.node.records import (
     ExecutionRecord,
     Found,
+    OwnerCounts,
     Record,
     RecordPage,
     SandboxRecord,
     SecretRecord,
     check_limit,
     has_labels,
+    join_counts,
     make_page,
     read_cursor,
     write_cursor,
@@ -160,7 +165,8 @@ class Store:
                 await connection.execute(
                     text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK}
                 )
-            await connection.run_sync(_migrate)
+            async with _alone():
+                await connection.run_sync(_migrate)
             found = await connection.scalar(select(NODES.c.settled).where(NODES.c.id == node))
             if found is None:
                 await connection.execute(NODES.insert().values(id=node, settled=0))
@@ -262,6 +268,21 @@ class Store:
             return [from_fields(SecretRecord, row._asdict()) for row in rows]
 
     @_uncancelled
+    async def count_by_owner(self, owner: str | None) -> Mapping[str, OwnerCounts]:
+        """Return how many sandboxes and executions one owner has, or each."""
+        async with self._connection() as connection:
+            sandboxes = await _count_by_owner(connection, SANDBOXES, owner)
+            executions = await _count_by_owner(connection, EXECUTIONS, owner)
+        return join_counts(sandboxes, executions, owner)
+
+    @_uncancelled
+    async def list_all(self, kind: type[Kind]) -> Sequence[Kind]:
+        """Return all records of a kind of which there are few."""
+        async with self._connection() as connection:
+            rows = await connection.execute(select(TABLES[kind]))
+            return [from_fields(kind, row._asdict()) for row in rows]
+
+    @_uncancelled
     async def books(self) -> AbstractSet[str]:
         """Return the books that any execution names."""
         async with self._connection() as connection:
@@ -270,13 +291,8 @@ class Store:
     async def _upsert(
         self, connection: AsyncConnection, table: Table, records: Sequence[Record]
     ) -> None:
+        statement = _make_upsert(self._engine.dialect.name, table)
         for chunk in _chunks(records):
-            insert = _INSERTS[self._engine.dialect.name](table)
-            others = [column.name for column in table.c if not column.primary_key]
-            statement = insert.on_conflict_do_update(
-                index_elements=list(table.primary_key),
-                set_={name: insert.excluded[name] for name in others},
-            )
             await connection.execute(statement, [to_fields(record) for record in chunk])
 
     @asynccontextmanager
@@ -327,6 +343,18 @@ _DRIVERS = {
 _INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
+# Once for all: to put a statement together takes longer than to carry it out for a hundred records.
+@cache
+def _make_upsert(dialect: str, table: Table) -> Any:
+    """Return the statement that keeps records in place of those with the same keys."""
+    insert = _INSERTS[dialect](table)
+    others = [column.name for column in table.c if not column.primary_key]
+    return insert.on_conflict_do_update(
+        index_elements=list(table.primary_key),
+        set_={name: insert.excluded[name] for name in others},
+    )
+
+
 def _make_engine(url: URL) -> AsyncEngine:
     is_sqlite = url.get_backend_name() == "sqlite"
     engine = create_async_engine(
@@ -374,6 +402,23 @@ def _replace_dead(connection: Any, *_: object) -> None:
         raise DisconnectionError
 
 
+# Alembic has one context for the whole process, whatever thread or event loop it is used in.
+_migrating = threading.Lock()
+_MOMENT = 0.01
+
+
+@asynccontextmanager
+async def _alone() -> AsyncIterator[None]:
+    """Let no other store of this process migrate meanwhile."""
+    # Another thread may hold it; waiting for that would hold up this event loop, whose own turn it may be.
+    while not _migrating.acquire(blocking=False):  # noqa: ASYNC110
+        await anyio.sleep(_MOMENT)
+    try:
+        yield
+    finally:
+        _migrating.release()
+
+
 def _migrate(connection: Connection) -> None:
     """Apply the steps that are missing, in the transaction of the connection."""
     config = Config()
@@ -387,6 +432,15 @@ def _migrate(connection: Connection) -> None:
             f"this one knows {max(known)}); use that version, or another database"
         )
     command.upgrade(config, "head")
+
+
+async def _count_by_owner(
+    connection: AsyncConnection, table: Table, owner: str | None
+) -> Mapping[str, int]:
+    statement = select(table.c.owner, func.count()).group_by(table.c.owner)
+    if owner is not None:
+        statement = statement.where(table.c.owner == owner)
+    return {row[0]: row[1] for row in await connection.execute(statement)}
 
 
 async def _release_names(connection: AsyncConnection, changes: Iterable[Change]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -21,6 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import BigInteger, TypeDecorator
 
+from atoll.model.access import Role, Scope, TokenKind, User
 from atoll.model.sandbox import SandboxState
 from atoll.node.records import (
     ExecutionRecord,
@@ -28,6 +30,7 @@ from atoll.node.records import (
     Record,
     SandboxRecord,
     SecretRecord,
+    TokenRecord,
 )
 
 Kind = TypeVar("Kind", bound=Record)
@@ -152,11 +155,49 @@ SECRETS = Table(
     Column("last_used_at", Double),
 )
 
+# Names are unique among those that one node knows: nodes that share a database must never refuse each other's rows.
+USERS = Table(
+    "users",
+    METADATA,
+    Column("id", PlainText, primary_key=True),
+    Column("name", PlainText, nullable=False),
+    Column("role", PlainText, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("disabled_at", Double),
+    Column("github", PlainText),
+)
+
+TOKENS = Table(
+    "tokens",
+    METADATA,
+    Column("id", PlainText, primary_key=True),
+    Column("user", PlainText, nullable=False),
+    Column("kind", PlainText, nullable=False),
+    Column("scope", PlainText, nullable=False),
+    Column("name", PlainText, nullable=False),
+    Column("digest", PlainText, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("sandbox", PlainText),
+    Column("parent", PlainText),
+    Column("expires_at", Double),
+    Column("last_used_at", Double),
+    Column("revoked_at", Double),
+    Column("shared_secret", PlainText),
+)
+
 TABLES: Mapping[type[Any], Table] = {
     SandboxRecord: SANDBOXES,
     ExecutionRecord: EXECUTIONS,
     IdempotencyRecord: IDEMPOTENCY_KEYS,
     SecretRecord: SECRETS,
+    User: USERS,
+    TokenRecord: TOKENS,
+}
+# Texts that mean one of a few.
+_WORDS: Mapping[type[Any], Mapping[str, Callable[[str], StrEnum]]] = {
+    SandboxRecord: {"state": SandboxState},
+    User: {"role": Role},
+    TokenRecord: {"kind": TokenKind, "scope": Scope},
 }
 _NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in TABLES}
 
@@ -168,6 +209,5 @@ def to_fields(record: Record) -> dict[str, Any]:
 
 def from_fields(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
     """Return the record with these values."""
-    if kind is SandboxRecord:
-        values = {**values, "state": SandboxState(values["state"])}
-    return kind(**values)
+    words = {name: read(values[name]) for name, read in _WORDS.get(kind, {}).items()}
+    return kind(**{**values, **words})

@@ -22,6 +22,16 @@ class Turns:
         """Whether it is somebody's turn."""
         return self._taken
 
+    def take_if_free(self) -> bool:
+        """Return whether it is this one's turn at once; if so, it has to be given up with `give_up`."""
+        with self._guard:
+            is_free, self._taken = not self._taken, True
+        return is_free
+
+    def give_up(self) -> None:
+        """Let the next one have its turn."""
+        self._pass_on()
+
     def __enter__(self) -> None:
         place = self._queue_up()
         if place is not None:

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, PlainSerializer, WithJsonSchema
 
-from atoll.model.attempt import AttemptVerdict
-from atoll.model.execution import ExecutionInfo
-from atoll.model.file import FileInfo, FileKind
+from atoll.model.attempt import AttemptVerdict, NotedAttempt
+from atoll.model.execution import EventType, ExecutionInfo
+from atoll.model.file import FileInfo, FileKind, TextPage
 from atoll.model.kernel import KernelInfo
+from atoll.model.process import Command, CommandResult
 from atoll.model.sandbox import SandboxInfo, SandboxState, WorkspaceInfo
+from atoll.model.search import CutBy, SearchResult
 from atoll.model.secret import Place, SecretInfo
+from atoll.model.template import TemplateInfo
 from atoll.model.tree import TreeReport
-from atoll.node.attempt_log import NotedAttempt
-from atoll.server.labels import INTERACTIVE, LABEL, shown_labels
+from atoll.node.background import ProcessStatus
+from atoll.node.listening_ports import ListeningPort
+from atoll.node.node import GONE_MEANWHILE, NEVER_MADE, NOT_TAKEN_OVER
+from atoll.node.pool import ShelfInfo
+from atoll.server.labels import INTERACTIVE, LABEL, PUBLIC, shown_labels
 from atoll.server.texts import plain
 
-# Why a sandbox is no more, in the words of clients that know only these.
-_DELETE_REASONS = {"asked": "user_deleted", "reset": "user_deleted"}
+# Why a sandbox is no more, in the words of clients that know only these; all else is `container_stopped`.
+_DELETE_REASONS = {
+    "asked": "user_deleted",
+    "reset": "user_deleted",
+    "idle": "idle",
+    NEVER_MADE: "startup_sync",
+    GONE_MEANWHILE: "startup_sync",
+}
+# What a shell line is run by; callers know only the line.
+_SHELL = tuple(Command.shell("").argv[:-1])
 
 
 def timestamp(seconds: float) -> str:
@@ -75,6 +90,7 @@ class SandboxAnswer(BaseModel):
             status=info.state,
             hostname=info.hostname,
             interactive=INTERACTIVE in info.labels,
+            is_public=PUBLIC in info.labels,
             owner=info.owner,
             engine=info.engine,
             template=info.template,
@@ -87,9 +103,72 @@ class SandboxAnswer(BaseModel):
             created_at=info.created_at,
             last_active_at=info.last_active_at,
             deleted_at=info.ended_at,
-            delete_reason=_delete_reason(info),
+            delete_reason=delete_reason(info),
             reason=info.reason,
         )
+
+
+class ChangedAnswer(SandboxAnswer):
+    """A sandbox as it is after a change."""
+
+    public: bool
+
+    @classmethod
+    def after(cls, info: SandboxInfo) -> ChangedAnswer:
+        """Return facts about a sandbox that was changed."""
+        return cls(**dict(SandboxAnswer.of(info)), public=PUBLIC in info.labels)
+
+
+class DestroyedAnswer(BaseModel):
+    """A sandbox that is no more."""
+
+    id: str
+    message: str
+
+
+class CountAnswer(BaseModel):
+    """How many sandboxes were destroyed."""
+
+    destroyed: int
+
+
+class TreeNodeAnswer(BaseModel):
+    """A sandbox with those that were forked from it."""
+
+    id: str
+    label: str | None
+    status: SandboxState
+    children: Sequence[TreeNodeAnswer]
+
+    @classmethod
+    def of(cls, info: SandboxInfo) -> TreeNodeAnswer:
+        """Return a sandbox of which there are no forks."""
+        label = info.labels.get(LABEL)
+        return cls(id=info.id, label=label, status=info.state, children=[])
+
+
+class SandboxTreeAnswer(BaseModel):
+    """A sandbox and its forks: drawn, and as they are."""
+
+    tree: str
+    tree_json: TreeNodeAnswer
+
+    @classmethod
+    def of(cls, root: TreeNodeAnswer) -> SandboxTreeAnswer:
+        """Return a tree with its drawing."""
+        return cls(tree="\n".join(_draw(root)), tree_json=root)
+
+
+def _draw(node: TreeNodeAnswer) -> Iterator[str]:
+    """Yield the lines of a tree; what is no more is marked."""
+    dead = " (dead)" if node.status.is_over else ""
+    yield f"{node.label or node.id} [{node.id}]{dead}"
+    for child in node.children:
+        is_last = child is node.children[-1]
+        first, *rest = _draw(child)
+        yield f"{'└── ' if is_last else '├── '}{first}"
+        for line in rest:
+            yield f"{'    ' if is_last else '│   '}{line}"
 
 
 class WorkspaceAnswer(BaseModel):
@@ -106,6 +185,21 @@ class WorkspaceAnswer(BaseModel):
     @classmethod
     def of(cls, info: WorkspaceInfo) -> WorkspaceAnswer:
         """Return facts about a workspace as they cross the wire."""
+        return cls(**asdict(info))
+
+
+class PoolAnswer(BaseModel):
+    """Sandboxes of one configuration that are kept ready: how many are to be, and how many are."""
+
+    engine: str
+    template: str
+    image: str | None
+    wanted: int
+    ready: int
+
+    @classmethod
+    def of(cls, info: ShelfInfo) -> PoolAnswer:
+        """Return facts about ready sandboxes as they cross the wire."""
         return cls(**asdict(info))
 
 
@@ -151,12 +245,13 @@ class AttemptAnswer(BaseModel):
         return cls(**noted.to_json())
 
 
-def _delete_reason(info: SandboxInfo) -> str | None:
+def delete_reason(info: SandboxInfo) -> str | None:
+    """Return why a sandbox is no more, in one of a few words; `reason` says it in its own."""
     if info.ended_at is None:
         return None
-    if info.state is SandboxState.LOST:
-        return "container_stopped"
-    return _DELETE_REASONS.get(info.reason, info.reason)
+    if info.reason not in _DELETE_REASONS and info.reason.startswith(NOT_TAKEN_OVER):
+        return "startup_sync_error"
+    return _DELETE_REASONS.get(info.reason, "container_stopped")
 
 
 class ExecutionAnswer(BaseModel):
@@ -171,11 +266,12 @@ class ExecutionAnswer(BaseModel):
     started_at: Time
     ended_at: Time | None
     outcome: Mapping[str, Any]
+    pid: int | None = None  # of its process inside, while that runs
 
     @classmethod
-    def of(cls, info: ExecutionInfo) -> ExecutionAnswer:
+    def of(cls, info: ExecutionInfo, pid: int | None = None) -> ExecutionAnswer:
         """Return facts about an execution as they cross the wire."""
-        return cls(**_execution_fields(info))
+        return cls(**_execution_fields(info), pid=pid)
 
 
 class FinishedAnswer(ExecutionAnswer):
@@ -189,10 +285,25 @@ class FinishedAnswer(ExecutionAnswer):
     error: Mapping[str, Any] | None
     truncated: Sequence[str]
 
-    @classmethod
-    def finished(cls, info: ExecutionInfo, **output: Any) -> FinishedAnswer:
-        """Return an execution with its output."""
-        return cls(**_execution_fields(info), **output)
+    @staticmethod
+    def fields(info: ExecutionInfo, output: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an execution with its output as JSON has it; our own values, which need not be checked again."""
+        times = {
+            "started_at": timestamp(info.started_at),
+            "ended_at": None if info.ended_at is None else timestamp(info.ended_at),
+        }
+        return {**_execution_fields(info), **times, "pid": None, **output}
+
+
+class EventAnswer(BaseModel):
+    """One thing that came of an execution: of an output its bytes, as text or else in base64; of all others a value."""
+
+    seq: int
+    t: float
+    type: EventType
+    text: str | None = None
+    base64: str | None = None
+    value: Mapping[str, Any] | None = None
 
 
 def _execution_fields(info: ExecutionInfo) -> dict[str, Any]:
@@ -207,6 +318,72 @@ def _execution_fields(info: ExecutionInfo) -> dict[str, Any]:
         "ended_at": info.ended_at,
         "outcome": info.outcome,
     }
+
+
+class ProcessAnswer(BaseModel):
+    """A command that was started and goes on by itself; its id is that of its execution."""
+
+    id: str
+    pid: int | None
+    command: str
+    argv: Sequence[str]
+    cwd: str
+    status: ProcessStatus
+    started_at: Time
+    ended_at: Time | None
+    exit_code: int | None
+    signal: int | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, info: ExecutionInfo, pid: int | None = None) -> ProcessAnswer:
+        """Return facts about a process as they cross the wire."""
+        return cls(
+            id=info.id,
+            pid=pid,
+            command=command_line(info),
+            argv=[plain(str(each)) for each in info.what.get("argv") or ()],
+            cwd=plain(str(info.what.get("cwd", "."))),
+            status=_process_status(info),
+            started_at=info.started_at,
+            ended_at=info.ended_at,
+            exit_code=info.outcome.get("exit_code"),
+            signal=info.outcome.get("signal"),
+            reason=info.outcome.get("reason"),
+        )
+
+
+def _process_status(info: ExecutionInfo) -> ProcessStatus:
+    if info.ended_at is None:
+        return ProcessStatus.RUNNING
+    return ProcessStatus.STOPPED if info.outcome.get("stopped") else ProcessStatus.EXITED
+
+
+def command_line(info: ExecutionInfo) -> str:
+    """Return the shell line that was run, or an argument list as one."""
+    argv = tuple(info.what.get("argv") or ())
+    return plain(str(argv[-1]) if argv[:-1] == _SHELL else shlex.join(map(str, argv)))
+
+
+class PortAnswer(BaseModel):
+    """A port that something in the sandbox listens on."""
+
+    port: int
+    address: str
+    is_loopback: bool
+
+    @classmethod
+    def of(cls, found: ListeningPort) -> PortAnswer:
+        """Return a port as it crosses the wire."""
+        return cls(port=found.port, address=found.address, is_loopback=found.is_loopback)
+
+
+class PortWaitAnswer(BaseModel):
+    """Whether something listens on a port by now."""
+
+    port: int
+    is_listening: bool
+    address: str | None
 
 
 class FileAnswer(BaseModel):
@@ -241,6 +418,45 @@ class DirectoryAnswer(BaseModel):
     entries: Sequence[FileAnswer]
 
 
+class PageAnswer(BaseModel):
+    """Some lines of a text file; `next_line` is where the next page begins, if there is one."""
+
+    text: str
+    start_line: int
+    end_line: int
+    next_line: int | None
+    cut_by: str | None
+
+    @classmethod
+    def of(cls, page: TextPage) -> PageAnswer:
+        """Return a page as it crosses the wire."""
+        return cls(**asdict(page))
+
+
+class MatchAnswer(BaseModel):
+    """A line that matches."""
+
+    path: str
+    line: int
+    text: str
+
+
+class SearchAnswer(BaseModel):
+    """The lines found; `cut_by` says what ended the search before its time."""
+
+    matches: Sequence[MatchAnswer]
+    cut_by: CutBy | None
+
+    @classmethod
+    def of(cls, found: SearchResult) -> SearchAnswer:
+        """Return what was found as it crosses the wire."""
+        matches = [
+            MatchAnswer(path=plain(each.path), line=each.line, text=plain(each.text))
+            for each in found.matches
+        ]
+        return cls(matches=matches, cut_by=found.cut_by)
+
+
 class TreeAnswer(BaseModel):
     """What an archive held."""
 
@@ -257,6 +473,46 @@ class TreeAnswer(BaseModel):
         return cls(**{**asdict(report), "skipped_paths": shown})
 
 
+class TemplateAnswer(BaseModel):
+    """A template that was built, of packages or of an image."""
+
+    name: str
+    digest: str
+    packages: Sequence[str]
+    distributions: Sequence[str]
+    preload: Sequence[str]
+    interpreter: str
+    made_at: Time
+    image: str
+    env: Mapping[str, str]
+    size_bytes: int
+    engines: Mapping[str, str]
+
+    @classmethod
+    def of(cls, info: TemplateInfo) -> TemplateAnswer:
+        """Return facts about a template as they cross the wire."""
+        fields = asdict(info)
+        del fields["owner"]
+        return cls(**fields)
+
+
+class InstalledAnswer(BaseModel):
+    """What an installer said."""
+
+    output: str
+    stderr: str
+    duration: float
+
+    @classmethod
+    def of(cls, result: CommandResult) -> InstalledAnswer:
+        """Return what came of an installer as it crosses the wire."""
+        return cls(
+            output=result.stdout.decode("utf-8", "replace"),
+            stderr=result.stderr.decode("utf-8", "replace"),
+            duration=result.duration,
+        )
+
+
 class KernelAnswer(BaseModel):
     """A kernel of a sandbox."""
 
@@ -266,6 +522,7 @@ class KernelAnswer(BaseModel):
     is_busy: bool
     is_over: bool
     reason: str
+    is_warm: bool
 
     @classmethod
     def of(cls, info: KernelInfo) -> KernelAnswer:

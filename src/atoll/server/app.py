@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 
 import atoll
+from atoll.server.auth import check_routes
 from atoll.server.bounds import Bounds
 from atoll.server.errors import add_error_answers
+from atoll.server.openapi import DescribedApp
 from atoll.server.parts import Parts
 from atoll.server.routes import (
+    auth,
+    cells,
+    events,
     executions,
     files,
     history,
+    inspector,
     kernels,
     network,
+    notebooks,
     operation,
+    page,
+    pools,
+    ports,
+    processes,
     sandboxes,
     secrets,
+    templates,
     terminals,
+    tokens,
+    users,
     workspaces,
 )
 from atoll.server.traffic import Gate
@@ -25,23 +40,44 @@ from atoll.server.traffic import Gate
 _ROUTERS = (
     sandboxes,
     executions,
+    cells,
     kernels,
+    notebooks,
     files,
     terminals,
     workspaces,
+    templates,
+    pools,
     network,
     secrets,
+    auth,
+    tokens,
+    users,
     history,
+    processes,
+    ports,
+    events,
+    inspector,
     operation,
+    page,
 )
 
 
-def create_app(parts: Parts) -> FastAPI:
+def create_app(parts: Parts, telemetry: TelemetryConfig | None = None) -> FastAPI:
     """Return the application that serves a node."""
-    app = FastAPI(title="Atoll", version=atoll.__version__, docs_url=None, redoc_url=None)
+    # Documents have routes of their own; and a path means itself, never another one with a slash more.
+    app = DescribedApp(
+        title="Atoll",
+        version=atoll.__version__,
+        openapi_url=None,
+        redirect_slashes=False,
+        telemetry=telemetry,
+    )
     app.state.parts = parts
     for each in _ROUTERS:
-        app.include_router(each.router)
+        # As they are: including a router would look at every parameter of every route once more.
+        app.router.routes.extend(each.router.routes)
+    check_routes(app)
     add_error_answers(app)
     app.add_middleware(Bounds)
     app.add_middleware(Gate, traffic=parts.traffic)

@@ -6,9 +6,16 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from atoll.model.attempt import AttemptInfo
 from atoll.model.sandbox import SandboxInfo, SandboxState
 from atoll.node.counters import Counters
-from atoll.node.hooks import ExecutionEnded, Happening, SandboxCreated, SandboxDestroyed
+from atoll.node.hooks import (
+    EgressAttempted,
+    ExecutionEnded,
+    Happening,
+    SandboxCreated,
+    SandboxDestroyed,
+)
 
 
 class Counting:
@@ -18,6 +25,10 @@ class Counting:
         self._counters = counters
 
     async def tell(self, happening: Happening) -> None:
+        """Count one thing that happened, as a hook."""
+        self.count(happening)
+
+    def count(self, happening: Happening) -> None:
         """Count one thing that happened."""
         match happening:
             case SandboxCreated(sandbox):
@@ -26,6 +37,8 @@ class Counting:
                 self._count_end(sandbox)
             case ExecutionEnded():
                 self._count_execution(happening)
+            case EgressAttempted(attempt):
+                self._count_attempt(attempt)
             case _:
                 return
 
@@ -39,6 +52,11 @@ class Counting:
         self._counters.executions.add(ended.kind, str(outcome))
         if ended.kind == "cell" and "duration" in ended.result:
             self._counters.cell_seconds.observe(ended.result["duration"])
+
+    def _count_attempt(self, attempt: AttemptInfo) -> None:
+        self._counters.egress_attempts.add(attempt.verdict)
+        self._counters.egress_bytes.add("up", by=attempt.up_bytes)
+        self._counters.egress_bytes.add("down", by=attempt.down_bytes)
 
 
 @contextmanager

@@ -1,15 +1,18 @@
-"""Errors over HTTP: error code → status, one body for all, and never a traceback."""
+"""Errors over HTTP: error code → status, one body for all (RFC 9457), and never a traceback."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import secrets
+from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -59,6 +62,7 @@ _SHORTAGES = {
     errno.ENOMEM,
     errno.ENOSPC,
 }
+PROBLEM = "application/problem+json"
 _NO_THREAD = "can't start new thread"
 _RETRY_AFTER_SECONDS = "1"
 _MOST_FAULTS = 10
@@ -72,6 +76,7 @@ def add_error_answers(app: FastAPI) -> None:
     # Each of them answers requests and WebSockets alike, which Starlette's types keep apart.
     handlers: dict[type[Exception], Any] = {
         AtollError: _answer_error,
+        Refusal: _answer_refusal,
         RequestValidationError: _answer_invalid,
         WebSocketRequestValidationError: _answer_invalid,
         HTTPException: _answer_unknown,
@@ -82,20 +87,74 @@ def add_error_answers(app: FastAPI) -> None:
         app.add_exception_handler(kind, handler)
 
 
-def error_answer(error: AtollError, status: int | None = None) -> Response:
+class Problem(BaseModel):
+    """Why a request was not answered as it asked."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    message: str
+    details: dict[str, Any]
+    retryable: bool
+    next_step: str | None
+
+
+class Refusal(Exception):
+    """An error that has a status and headers of its own."""
+
+    def __init__(
+        self, error: AtollError, status: int, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.status = status
+        self.headers = headers
+
+    def answer(self) -> Response:
+        """Return it as the answer to a request."""
+        return error_answer(self.error, self.status, self.headers)
+
+
+def error_answer(
+    error: AtollError, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return an error as the answer to a request."""
-    status = status or _STATUSES.get(error.code, 500)
-    headers = {"Retry-After": _RETRY_AFTER_SECONDS} if error.retryable else None
-    return JSONResponse({"error": error_to_json(error)}, status, headers)
+    status = status or status_of(error)
+    again = {"Retry-After": _RETRY_AFTER_SECONDS} if error.retryable else {}
+    body = error_to_json(error, status)
+    return JSONResponse(body, status, {**again, **(headers or {})}, PROBLEM)
 
 
-def error_to_json(error: AtollError) -> dict[str, Any]:
+def error_bytes(error: AtollError, status: int) -> bytes:
+    """Return an error as a whole answer, for those who are answered before they are understood; it ends the connection."""
+    answer = error_answer(error, status, {"Connection": "close"})
+    headers = b"".join(b"%s: %s\r\n" % each for each in answer.raw_headers)
+    first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+    return first + headers + b"\r\n" + bytes(answer.body)
+
+
+def status_of(error: AtollError) -> int:
+    """Return the status of an error."""
+    return _STATUSES.get(error.code, 500)
+
+
+def error_to_json(error: AtollError, status: int | None = None) -> dict[str, Any]:
     """Return an error as it crosses the wire."""
+    details = {name: _plain(value) for name, value in error.details.items()}
+    next_step = details.pop("next_step", None)
+    message = plain(error.message)
     return {
+        "type": f"urn:atoll:{error.code}",
+        "title": error.code.replace("_", " ").capitalize(),
+        "status": status or status_of(error),
+        "detail": message,
         "code": error.code,
-        "message": plain(error.message),
-        "details": {name: _plain(value) for name, value in error.details.items()},
+        "message": message,
+        "details": details,
         "retryable": error.retryable,
+        "next_step": next_step,
     }
 
 
@@ -119,6 +178,12 @@ async def _answer_error(connection: HTTPConnection, error: Exception) -> Respons
     return await _answer(connection, error_answer(error))
 
 
+async def _answer_refusal(connection: HTTPConnection, error: Exception) -> Response | None:
+    assert isinstance(error, Refusal)
+    connection.app.state.parts.counters.refusals.add(error.error.code)
+    return await _answer(connection, error.answer())
+
+
 async def _answer_shortage(connection: HTTPConnection, error: Exception) -> Response | None:
     """Refuse for the moment what the machine is short of; anything else is a bug."""
     number = error.errno if isinstance(error, OSError) else None
@@ -140,6 +205,9 @@ async def _answer_invalid(connection: HTTPConnection, error: Exception) -> Respo
 async def _answer_unknown(connection: HTTPConnection, error: Exception) -> Response | None:
     """Answer what no route takes."""
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, Refusal):
+        # What was wrong with a body, which FastAPI has put into other words.
+        return await _answer_refusal(connection, error.__cause__)
     kind = _BY_STATUS.get(error.status_code, InvalidRequest)
     shown = f"{connection.scope.get('method', 'WS')} {connection.url.path[:200]}"
     problem = kind(f"{shown}: {error.detail}; /openapi.json lists what there is")

@@ -14,6 +14,7 @@ PLANNED = f"{_OWN}planned"  # the sandbox's own program has yet to begin, and no
 PROGRAM = f"{_OWN}program"  # the execution of that program
 INTERACTIVE = f"{_OWN}interactive"  # it is on a terminal
 ONE_SHOT = f"{_OWN}one-shot"  # the sandbox ends with it
+PUBLIC = f"{_OWN}public"  # strangers may reach what it serves, once something leads there
 
 
 def own_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -1,202 +1,165 @@
-"""The node's socket, and the server that listens there until it is told to end."""
+"""The node's doors, and the servers that listen there until they are told to end."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 import signal
 import socket
-import stat
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack
 from signal import Signals
 
 import anyio
 from anyio.abc import TaskGroup
-from starlette.types import ASGIApp
-from uvicorn import Config, Server
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from fastapi import FastAPI
+from uvicorn import Server
 
-from atoll.errors import Conflict, Unavailable
+from atoll.errors import InvalidRequest
 from atoll.node.loop_watch import LoopWatch
+from atoll.server.addresses import is_loopback
 from atoll.server.app import create_app
-from atoll.server.parts import open_parts
+from atoll.server.auth import open_paths
+from atoll.server.connections import ConnectionCaps, Connections
+from atoll.server.front import Front, FrontRules, SocketFront
+from atoll.server.parts import Parts, open_parts
+from atoll.server.protocols import DoorConfig, DoorServer, Patience
 from atoll.server.settings import Settings
-from atoll.server.spare import turn_away_surplus
+from atoll.server.sockets import open_socket, open_tcp
+from atoll.server.spare import Surplus, turn_away_surplus
+from atoll.server.tracing import open_tracing
 from atoll.server.traffic import Traffic
 
 _DRAIN_SECONDS = 10.0
-# How long requests that were cut off then may take to clean up.
-_CUT_SECONDS = 2
-_BACKLOG = 1024
-_MOST_MESSAGE_BYTES = 1 << 20
+# Of a secret that strangers could try to guess, however slowly they are let.
+_LEAST_SECRET = 16
 _log = logging.getLogger(__name__)
 
+Door = tuple[Server, socket.socket]
+# Is told the parts of a node whose TCP door is about to open, and its port.
+Welcome = Callable[[Parts, int], None]
 
-async def serve(settings: Settings) -> None:
+
+async def serve(settings: Settings, welcome: Welcome | None = None) -> None:
     """Run a node until it is told to end by SIGTERM or SIGINT; a second one does not wait for requests.
 
+    With `welcome` it also listens at the address that the settings name.
+
     Raises:
-        Conflict: another node uses the data directory, or another program the socket.
+        Conflict: another node uses the data directory, or another program the socket or the port.
+        InvalidRequest: everybody could come in, from anywhere.
     """
     # Before anything is there that would be left behind; a node that is told to end early starts, and ends.
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with open_parts(settings) as parts:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, ExitStack() as ports:
+        tcp = None
+        if welcome is not None:
+            # Before the data directory: a port that is taken leaves nothing half made.
+            tcp = ports.enter_context(open_tcp(settings.server.host, settings.server.port))
+            _check_reach(tcp, settings)
+        async with open_tracing(settings.trace.otlp_url) as spans, open_parts(settings) as parts:
             with (
                 LoopWatch(blocked=parts.counters.loop_blocked.add),
-                open_socket(settings.socket_path) as listener,
-                turn_away_surplus(listener, parts.traffic.tell_refusal),
+                open_socket(settings.socket_path) as own,
             ):
                 _log.info("node.listens", extra={"socket": str(settings.socket_path)})
-                config = _Config(create_app(parts), settings.execution.slow_reader_seconds)
-                await _listen(_Server(config), listener, parts.traffic, signals)
+                with turn_away_surplus(parts.traffic.tell_refusal) as surplus:
+                    doors = _make_doors(parts, create_app(parts, spans), own, tcp, surplus)
+                    if welcome is not None and tcp is not None:
+                        welcome(parts, tcp.getsockname()[1])
+                    await _listen(doors, parts.traffic, signals)
             _log.info("node.ends", extra={"sandboxes": len(parts.node.living())})
 
 
-async def _listen(
-    server: Server, listener: socket.socket, traffic: Traffic, signals: AsyncIterator[Signals]
-) -> None:
+def _check_reach(tcp: socket.socket, settings: Settings) -> None:
+    """Raise `InvalidRequest` if others than this machine could come in without showing who they are, or by guessing."""
+    address = tcp.getsockname()[0]
+    if is_loopback(address):
+        return
+    if "none" in settings.auth.all_ways:
+        raise InvalidRequest(
+            f"auth.ways is 'none', and {address} can be reached from other machines",
+            next_step="listen at 127.0.0.1, or let people show a token",
+        )
+    secret = settings.auth.secret
+    if secret is not None and len(secret.get_secret_value()) < _LEAST_SECRET:
+        raise InvalidRequest(
+            f"auth.secret has fewer than {_LEAST_SECRET} characters, and {address} can be reached"
+            " from other machines, which could guess it",
+            next_step="listen at 127.0.0.1, or choose a longer one, such as 'openssl rand -hex 16' prints",
+        )
+    if not settings.server.is_secure:
+        _log.warning(
+            "server.unencrypted",
+            extra={
+                "address": address,
+                "reason": "tokens can be read on the way; see docs/server.md",
+            },
+        )
+
+
+def _make_doors(
+    parts: Parts,
+    app: FastAPI,
+    own: socket.socket,
+    tcp: socket.socket | None,
+    surplus: Surplus,
+) -> Sequence[Door]:
+    patience = Patience(parts.settings.execution.slow_reader_seconds)
+    config = DoorConfig(SocketFront(app), patience, parts.counters)
+    doors = [(DoorServer(config, surplus), own)]
+    if tcp is not None:
+        doors.append((DoorServer(_tcp_config(parts, app), surplus), tcp))
+    return doors
+
+
+def _tcp_config(parts: Parts, app: FastAPI) -> DoorConfig:
+    chosen = parts.settings.server
+    rules = FrontRules(
+        hosts=chosen.names,
+        cors_origins=chosen.cors_origins,
+        proxies=chosen.proxies,
+        requests_per_second=chosen.requests_per_second,
+        requests_per_address=chosen.requests_per_address,
+        strangers_per_second=chosen.strangers_per_second,
+        open_paths=open_paths(app.routes),
+    )
+    patience = Patience(
+        parts.settings.execution.slow_reader_seconds, chosen.head_seconds, chosen.body_seconds
+    )
+    caps = ConnectionCaps(
+        chosen.most_connections, chosen.most_connections_per_address, chosen.proxies
+    )
+    front = Front(app, parts.access, rules, parts.counters)
+    return DoorConfig(front, patience, parts.counters, Connections(caps))
+
+
+async def _listen(doors: Sequence[Door], traffic: Traffic, signals: AsyncIterator[Signals]) -> None:
     """Answer requests until a signal, then let those that run come to their end."""
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signals, server, traffic, tasks, signals)
-        await server.serve([listener])
-        tasks.cancel_scope.cancel()
+    servers = [server for server, _ in doors]
+    async with anyio.create_task_group() as ending:
+        ending.start_soon(_stop_on_signals, servers, traffic, ending, signals)
+        async with anyio.create_task_group() as serving:
+            for server, listener in doors:
+                serving.start_soon(server.serve, [listener])
+        ending.cancel_scope.cancel()
 
 
 async def _stop_on_signals(
-    server: Server, traffic: Traffic, tasks: TaskGroup, signals: AsyncIterator[Signals]
+    servers: Sequence[Server], traffic: Traffic, tasks: TaskGroup, signals: AsyncIterator[Signals]
 ) -> None:
     async for number in signals:
         if traffic.is_draining:
-            server.should_exit = True
+            _stop(servers)
             return
         _log.info("node.drains", extra={"signal": number.name, "requests": traffic.running})
-        tasks.start_soon(_drain, server, traffic)
+        tasks.start_soon(_drain, servers, traffic)
 
 
-async def _drain(server: Server, traffic: Traffic) -> None:
+async def _drain(servers: Sequence[Server], traffic: Traffic) -> None:
     if not await traffic.drain(_DRAIN_SECONDS):
         _log.warning("node.cuts_off", extra={"requests": traffic.running})
-    server.should_exit = True
+    _stop(servers)
 
 
-@contextmanager
-def open_socket(path: Path) -> Iterator[socket.socket]:
-    """Listen at a path that only this user can reach; what a dead node left there is replaced.
-
-    Raises:
-        Conflict: something else is there.
-        Unavailable: there cannot be a socket there.
-    """
-    _make_room(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        _bind(listener, path)
-        listener.listen(_BACKLOG)
-        yield listener
-    finally:
-        listener.close()
-        path.unlink(missing_ok=True)
-
-
-def _bind(listener: socket.socket, path: Path) -> None:
-    # Set before, for between bind and chmod others could connect.
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    except OSError as error:
-        raise Unavailable(f"cannot listen at {path}: {error.strerror}") from error
-    finally:
-        os.umask(before)
-
-
-def _make_room(path: Path) -> None:
-    try:
-        mode = path.lstat().st_mode
-    except OSError:
-        return  # nothing is there, or binding will say what is wrong
-    if not stat.S_ISSOCK(mode):
-        raise Conflict(f"{path} exists and is no socket; choose another with --socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-        except OSError as error:
-            raise Unavailable(f"cannot listen at {path}: {error.strerror}") from error
-    raise Conflict(f"another program listens at {path}; choose another path with --socket")
-
-
-class _Config(Config):
-    def __init__(self, app: ASGIApp, slow_reader_seconds: float) -> None:
-        super().__init__(
-            app,
-            http=_PatientHttp,
-            ws=_PatientWebSocket,
-            ws_max_size=_MOST_MESSAGE_BYTES,
-            # A reader that is only slow answers no pings either; `_Patience` tells who is too slow.
-            ws_ping_interval=None,
-            loop="none",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=_CUT_SECONDS,
-        )
-        self.slow_reader_seconds = slow_reader_seconds
-
-
-class _Server(Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `listen`, which drains first."""
-        yield
-
-
-class _Patience(asyncio.Protocol):
-    """Cuts a connection off once its reader has taken nothing for too long, so that nothing piles up for it."""
-
-    _timer: asyncio.TimerHandle | None = None
-    config: Config
-    transport: asyncio.Transport
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._expect_progress()
-
-    def resume_writing(self) -> None:
-        self._stop_waiting()
-        super().resume_writing()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(error)
-
-    def _expect_progress(self) -> None:
-        assert isinstance(self.config, _Config)
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self.config.slow_reader_seconds, self._cut_off)
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _cut_off(self) -> None:
-        _log.warning("reader.cut_off")
-        # Closing would wait until all that is buffered has been read.
-        self.transport.abort()
-
-
-class _PatientHttp(_Patience, H11Protocol):
-    """HTTP."""
-
-
-class _PatientWebSocket(_Patience, WSProtocol):
-    """WebSockets."""
+def _stop(servers: Sequence[Server]) -> None:
+    for server in servers:
+        server.should_exit = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import anyio
 from anyio.abc import TaskGroup
@@ -30,10 +31,11 @@ class Programs:
 
     async def start(self, resident: Resident, request: SandboxRequest) -> None:
         """Start the program that was asked for, if any; a sandbox whose program cannot start is destroyed."""
-        if request.command is None:
+        command = _program_of(resident, request)
+        if command is None:
             return
         try:
-            execution = await self._start(resident, request)
+            execution = await self._start(resident, request, command)
             labels = {**resident.record.labels, PROGRAM: execution.id}
             labels.pop(PLANNED, None)
             self._node.label(resident, labels)
@@ -62,15 +64,12 @@ class Programs:
             )
         return ExecutionId(program)
 
-    async def _start(self, resident: Resident, request: SandboxRequest) -> Execution:
-        assert request.command is not None
+    async def _start(
+        self, resident: Resident, request: SandboxRequest, program: Sequence[str] | str
+    ) -> Execution:
         if request.interactive:
-            return await self._executions.open_terminal(resident, request.command)
-        command = (
-            Command.shell(request.command)
-            if isinstance(request.command, str)
-            else Command(tuple(request.command))
-        )
+            return await self._executions.open_terminal(resident, program)
+        command = Command.shell(program) if isinstance(program, str) else Command(tuple(program))
         return await self._executions.start_command(resident, command)
 
     def _running(self, resident: Resident) -> Execution | None:
@@ -90,3 +89,9 @@ class Programs:
         except AtollError as error:
             extra = {"sandbox": resident.id, "reason": error.message}
             _log.error("sandbox.not_destroyed", extra=extra)
+
+
+def _program_of(resident: Resident, request: SandboxRequest) -> Sequence[str] | str | None:
+    if request.command is None and request.image_command:
+        return resident.hosted.image_command or None
+    return request.command

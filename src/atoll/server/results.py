@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from atoll.model.execution import EventType, ExecutionEvent, event_to_json
@@ -30,6 +30,11 @@ class Gathered:
         async for event in events:
             self._take(event)
         return self
+
+    def take(self, events: Sequence[ExecutionEvent]) -> None:
+        """Take events that are there."""
+        for event in events:
+            self._take(event)
 
     def text(self, stream: EventType) -> str:
         """Return what was printed, with a mark in place of what is no text."""

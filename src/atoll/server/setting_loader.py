@@ -128,11 +128,13 @@ def _aliases(variables: Variables) -> dict[str, Given]:
 
 
 def _add_aliases(choices: Choices, aliases: Mapping[str, Given]) -> list[str]:
-    """Add what is set by foreign names only; return a warning for each that our own name overrules."""
+    """Add what is set by foreign names only; return a warning for each that sets nothing, or that our own name overrules."""
     warnings = []
     added: Choices = {}
     for name, given in aliases.items():
         _refuse_empty(given)
+        if not ALIASES[name].settings:
+            warnings.append(f"{given.place()}: {name} is not used: {ALIASES[name].note}")
         for path in ALIASES[name].settings:
             if own := choices.get(path):
                 warnings.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -19,9 +20,17 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from atoll.client.containers import check_endpoint, parse_pairs, profile_paths, tls_files
 from atoll.egress.addresses import parse_opened
-from atoll.engines.catalog import DEFAULT_ENGINE, engine_names
+from atoll.engines.catalog import (
+    CONTAINER_ENGINES,
+    CONTAINER_PRESETS,
+    DEFAULT_ENGINE,
+    ContainerSettings,
+    engine_names,
+)
 from atoll.errors import InvalidRequest
+from atoll.model.container import Runtime
 from atoll.model.durations import parse_duration
 from atoll.model.limits import Enforcement, Limits
 from atoll.model.network import Network, NetworkLimits
@@ -29,17 +38,22 @@ from atoll.model.sizes import GIB, MIB, parse_size
 from atoll.node.egress import EgressRules
 from atoll.node.housekeeping import HousekeepingRules
 from atoll.node.lifetimes import LifetimeRules
+from atoll.node.pool import MOST_READY, PoolRules
 from atoll.node.quotas import QuotaRules
 from atoll.node.workspaces import WorkspaceRules
+from atoll.server.access import AccessRules, GitHubRules, WayIn
+from atoll.server.addresses import is_address
 from atoll.server.setting_sources import SettingPath
 
 _LIFETIMES = LifetimeRules()
 _QUOTAS = QuotaRules()
 _WORKSPACES = WorkspaceRules()
 _EGRESS = EgressRules()
+_CONTAINERS = ContainerSettings()
 _DAY = 86400.0
 # The kernel's limit for the path of a socket, without the zero at its end.
 _LONGEST_SOCKET_PATH = 107
+_LONGEST_TEXT = 1000
 
 
 def _whole_number(value: object) -> object:
@@ -93,10 +107,83 @@ def _known_engine(name: str) -> str:
     return name
 
 
+def _host(text: str) -> str:
+    name = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if not is_address(name) and not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}", name):
+        raise InvalidRequest("it has to be an address or a name, without a port")
+    return name
+
+
+def _vhost(text: str) -> str:
+    if not re.fullmatch(r"(https?://)?[a-z0-9_.-]{1,253}(:[0-9]{1,5})?", text):
+        raise InvalidRequest("it has to be a name, such as atoll.example or https://atoll.example")
+    return text
+
+
+def _known_runtimes(texts: tuple[str, ...]) -> tuple[Runtime, ...]:
+    known: dict[str, Runtime] = {each: each for each in get_args(Runtime)}
+    for text in texts:
+        if text not in known:
+            raise InvalidRequest(f"{text[:80]!r} is none of {', '.join(known)}")
+    return tuple(known[text] for text in texts)
+
+
+def _capabilities(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text.upper().removeprefix("CAP_") for text in texts)
+
+
+def _known_engines(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_known_engine(name) for name in names)
+
+
+def _directories(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        if not text.startswith("/") or ".." in Path(text).parts:
+            raise InvalidRequest(f"{text[:80]!r} is no absolute path of a directory")
+    return texts
+
+
+def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_host(text) for text in texts)
+
+
+def _origins(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        if not re.fullmatch(r"https?://[a-z0-9_.-]{1,253}(:[0-9]{1,5})?", text):
+            raise InvalidRequest(
+                f"{text[:80]!r} is no origin, such as https://page.example or http://localhost:3000"
+            )
+    return texts
+
+
+def _addresses(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        if not is_address(text):
+            raise InvalidRequest(f"{text[:80]!r} is no address, such as 127.0.0.1")
+    return texts
+
+
 def _known_database(url: SecretStr) -> SecretStr:
     if not re.match(r"(sqlite|postgres|postgresql)(\+[a-z]+)?://", url.get_secret_value()):
         raise InvalidRequest("it has to begin with sqlite:// or postgresql://")
     return url
+
+
+def _printable(text: str) -> str:
+    if not text or len(text) > _LONGEST_TEXT or not text.isascii() or not text.isprintable():
+        raise InvalidRequest(f"it has to be 1 to {_LONGEST_TEXT} printable ASCII characters")
+    return text
+
+
+def _printable_secret(secret: SecretStr) -> SecretStr:
+    _printable(secret.get_secret_value())
+    return secret
+
+
+def _web_address(text: str) -> str:
+    if not re.match(r"https?://[^/?#\s]+", _printable(text)):
+        raise InvalidRequest("it has to be an address such as https://name")
+    return text
 
 
 Count = Annotated[int, BeforeValidator(_whole_number)]
@@ -121,6 +208,9 @@ class NodeSettings(_Group):
     engine: Annotated[str, AfterValidator(_known_engine)] = Field(
         default=DEFAULT_ENGINE, description="The engine that makes sandboxes; there is no fallback."
     )
+    engines: Annotated[Texts, AfterValidator(_known_engines)] = Field(
+        default=(), description="Engines that a request may name besides."
+    )
     on_exit: Literal["keep", "stop"] = Field(
         default="keep", description="What becomes of living sandboxes when the node is told to end."
     )
@@ -132,6 +222,14 @@ class NodeSettings(_Group):
     )
     orphan_age_seconds: Seconds = Field(
         default=300.0, ge=1, le=_DAY, description="Younger things that nobody owns are left alone."
+    )
+    mounts: Annotated[Texts, AfterValidator(_directories)] = Field(
+        default=(),
+        description="Directories of this machine that callers may have mounted, with all below them; without it none.",
+    )
+    writable_mounts: Switch = Field(
+        default=False,
+        description="Whether callers may write there; who does shares files with all others who may.",
     )
     socket: PathName | None = Field(
         default=None,
@@ -147,6 +245,11 @@ class NodeSettings(_Group):
         description="How many records of ended sandboxes are kept.",
     )
 
+    image_registries: Texts = Field(
+        default=(),
+        description="Registries, `host` or `host:port`, whose images templates may be built of over HTTP; the operator of this machine may use any.",
+    )
+
     def housekeeping(self) -> HousekeepingRules:
         """Return how the data directory is tidied up."""
         return HousekeepingRules(
@@ -154,6 +257,118 @@ class NodeSettings(_Group):
             self.orphan_age_seconds,
             self.history_days * _DAY,
             self.history_count,
+        )
+
+
+class ContainersSettings(_Group):
+    """Containers of the engines `docker` and `podman`: where those are, and what callers may ask of them."""
+
+    docker_endpoint: str | None = Field(
+        default=None,
+        description="Where Docker listens, `unix:///path` or `tcp://host:port`; without it `/run/docker.sock`.",
+    )
+    docker_tls: PathName | None = Field(
+        default=None,
+        description="The directory with `ca.pem`, `cert.pem` and `key.pem` for a Docker behind TCP.",
+    )
+    podman_endpoint: str | None = Field(
+        default=None,
+        description="Where Podman listens, likewise; without it the usual socket of this user.",
+    )
+    podman_tls: PathName | None = Field(
+        default=None, description="The directory with the same files for a Podman behind TCP."
+    )
+    runtime: Runtime | None = Field(
+        default=None,
+        description="What runs containers whose callers name none: `runc`, `crun` or `runsc`; without it as the engine says.",
+    )
+    runtimes: Annotated[Texts, AfterValidator(_known_runtimes)] = Field(
+        default=(),
+        description="Those that callers may name; without it only `runtime`, or all three if that is not set either.",
+    )
+    images: Texts = Field(
+        default=(),
+        description="Which image a template is, each `template=image`, and no others; without it well-known ones.",
+    )
+    any_image: Switch = Field(
+        default=_CONTAINERS.any_image,
+        description="Whether callers may name images that are not among those.",
+    )
+    networks: Texts = Field(
+        default=(),
+        description="Networks of the engine that callers may name: `bridge`, `host`, or one's own; without it none.",
+    )
+    volumes: Texts = Field(
+        default=(),
+        description="Volumes that callers may name as a workspace, as patterns such as `team-*`.",
+    )
+    capabilities: Annotated[Texts, AfterValidator(_capabilities)] = Field(
+        default=(), description="Capabilities that callers may add, such as `NET_BIND_SERVICE`."
+    )
+    seccomp_profiles: Texts = Field(
+        default=(),
+        description="Lists of system calls that callers may name instead of Atoll's own, each `name=/path.json`.",
+    )
+    allow_root: Switch = Field(
+        default=_CONTAINERS.allow_root, description="Whether callers may be root inside."
+    )
+    allow_writable_root: Switch = Field(
+        default=_CONTAINERS.allow_writable_root,
+        description="Whether callers may have a root that can be written.",
+    )
+    pull_seconds: Seconds = Field(
+        default=_CONTAINERS.pull_seconds,
+        ge=1,
+        le=_DAY,
+        description="How long fetching an image may take.",
+    )
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> ContainersSettings:
+        self._pairs("images", "python=python:3.13")
+        profile_paths(self._pairs("seccomp_profiles", "strict=/etc/atoll/strict.json"))
+        return self
+
+    def _pairs(self, setting: str, example: str) -> dict[str, str]:
+        try:
+            return parse_pairs(getattr(self, setting), example)
+        except InvalidRequest as error:
+            raise InvalidRequest(error.message, setting=setting) from error
+
+    def _allowed_runtimes(self) -> Sequence[Runtime]:
+        if self.runtimes:
+            return _known_runtimes(self.runtimes)
+        # Whoever has everything run under gVisor does not want a request to say otherwise.
+        return _CONTAINERS.runtimes if self.runtime is None else (self.runtime,)
+
+    def check_reachable(self, engine: str) -> None:
+        """Raise `InvalidRequest` if an engine is said to be where it cannot be."""
+        setting = f"{engine}_endpoint"
+        endpoint = getattr(self, setting)
+        try:
+            check_endpoint(endpoint or "unix:///")
+        except InvalidRequest as error:
+            raise InvalidRequest(error.message, setting=f"containers.{setting}") from error
+
+    def rules(self, engine: str) -> ContainerSettings | None:
+        """Return them as an engine takes them; None for one that makes no containers."""
+        if engine not in CONTAINER_ENGINES:
+            return None
+        profiles = self._pairs("seccomp_profiles", "")
+        return ContainerSettings(
+            endpoint=getattr(self, f"{engine}_endpoint") or "",
+            tls=tls_files(getattr(self, f"{engine}_tls")),
+            runtime=self.runtime,
+            runtimes=self._allowed_runtimes(),
+            images=self._pairs("images", "") or CONTAINER_PRESETS,
+            any_image=self.any_image,
+            networks=self.networks,
+            volumes=self.volumes,
+            capabilities=self.capabilities,
+            seccomp_profiles=profile_paths(profiles),
+            allow_root=self.allow_root,
+            allow_writable_root=self.allow_writable_root,
+            pull_seconds=self.pull_seconds,
         )
 
 
@@ -212,6 +427,74 @@ class QuotaSettings(_Group):
         return QuotaRules(**self.model_dump())
 
 
+class PoolSettings(_Group):
+    """Sandboxes that are made ahead."""
+
+    ready: Texts = Field(
+        default=(),
+        description="What is kept ready for everybody, each `python=4` of the node's engine, `gvisor/python=2`"
+        " or, with an image, `docker:debian:12=2`.",
+    )
+    ready_idle_seconds: Seconds | None = Field(
+        default=None,
+        ge=1,
+        description="Those that nobody asked for in so long are destroyed until somebody does; without it they stay.",
+    )
+    most_ready_per_owner: Count = Field(
+        default=10,
+        ge=0,
+        le=MOST_READY,
+        description="How many each owner may keep ready for himself.",
+    )
+    most_ready_idle_seconds: Seconds = Field(
+        default=600.0,
+        ge=1,
+        le=_DAY,
+        description="How long those wait at most for an owner who does not come.",
+    )
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> PoolSettings:
+        self.wishes()
+        return self
+
+    def wishes(self) -> Sequence[ReadyWish]:
+        """Return what is to be ready."""
+        return [_ready_wish(text) for text in self.ready]
+
+    def rules(self) -> PoolRules:
+        """Return them as the node takes them."""
+        return PoolRules(self.most_ready_per_owner, self.most_ready_idle_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyWish:
+    """Sandboxes of which the operator wants so many to be ready."""
+
+    engine: str | None  # None: the node's own
+    template: str | None
+    image: str | None
+    count: int
+
+
+def _ready_wish(text: str) -> ReadyWish:
+    match = re.fullmatch(r"(?:([a-z]+)([/:]))?([a-zA-Z0-9][^\s=]*)=([0-9]{1,4})", text)
+    if match is None or int(match[4]) > MOST_READY:
+        raise InvalidRequest(
+            f"{text[:80]!r} is not template=count, engine/template=count or engine:image=count, with at most {MOST_READY}",
+            setting="ready",
+        )
+    engine, sign, name, count = match.groups()
+    if engine is not None:
+        _known_engine(engine)
+    if sign == ":" and engine not in CONTAINER_ENGINES:
+        raise InvalidRequest(
+            f"engine {engine} has no images; write {engine}/template", setting="ready"
+        )
+    is_image = sign == ":"
+    return ReadyWish(engine, None if is_image else name, name if is_image else None, int(count))
+
+
 class LimitSettings(_Group):
     """What a sandbox may use unless its caller says otherwise; trees are made smaller to fit into less memory."""
 
@@ -258,6 +541,11 @@ class WorkspaceSettings(_Group):
         ge=0,
         le=1_000_000,
         description="How many one owner may have.",
+    )
+    bytes_per_owner: Bytes | None = Field(
+        default=_WORKSPACES.bytes_per_owner,
+        ge=16 * MIB,
+        description="How much all of one owner may hold together, used or not.",
     )
 
     def rules(self) -> WorkspaceRules:
@@ -361,10 +649,16 @@ class ExecutionSettings(_Group):
     timeout_seconds: Seconds | None = Field(
         default=None,
         gt=0,
-        description="How long one may take; without it as long as its sandbox lives.",
+        description="How long a command may take; without it as long as its sandbox lives.",
     )
     most_timeout_seconds: Seconds | None = Field(
         default=None, gt=0, description="The most that a caller may ask for."
+    )
+    cell_timeout_seconds: Seconds = Field(
+        default=30.0, gt=0, description="How long a cell may take whose caller does not say."
+    )
+    most_cell_timeout_seconds: Seconds = Field(
+        default=300.0, gt=0, description="The most that a caller may ask for."
     )
     log_bytes: Bytes = Field(
         default=64 * MIB,
@@ -398,6 +692,168 @@ class StoreSettings(_Group):
     )
 
 
+class ServerSettings(_Group):
+    """The address at which `atoll up` serves everybody who shows who he is; see [the server](server.md)."""
+
+    host: Annotated[str, AfterValidator(_host)] = Field(
+        default="127.0.0.1", description="Where to listen; beyond this machine only with tokens."
+    )
+    port: Count = Field(
+        default=8000, ge=0, le=65535, description="The port; 0 is any that is free."
+    )
+    vhost: Annotated[str, AfterValidator(_vhost)] | None = Field(
+        default=None,
+        description="The name by which it is known; with `https://` in front if a proxy before it speaks TLS.",
+    )
+    hosts: Annotated[Texts, AfterValidator(_hosts)] = Field(
+        default=(), description="Further names that it answers to, beside those of this machine."
+    )
+    cors_origins: Annotated[Texts, AfterValidator(_origins)] = Field(
+        default=(),
+        description="Pages of others that may ask, as `https://name`; never with cookies.",
+    )
+    proxies: Annotated[Texts, AfterValidator(_addresses)] = Field(
+        default=(), description="Addresses of proxies whose `X-Forwarded-For` is believed."
+    )
+    requests_per_second: Count = Field(
+        default=2000, ge=1, le=1_000_000, description="Requests with one token each second."
+    )
+    requests_per_address: Count = Field(
+        default=4000, ge=1, le=1_000_000, description="Requests of one address each second."
+    )
+    strangers_per_second: Count = Field(
+        default=20,
+        ge=1,
+        le=1_000_000,
+        description="Requests of one address without a token each second.",
+    )
+    most_connections: Count = Field(
+        default=2000, ge=1, le=1_000_000, description="Connections at once."
+    )
+    most_connections_per_address: Count = Field(
+        default=1000, ge=1, le=1_000_000, description="Connections of one address at once."
+    )
+    head_seconds: Seconds = Field(
+        default=10.0, ge=0.1, le=3600, description="How long the head of a request may take."
+    )
+    body_seconds: Seconds = Field(
+        default=30.0, ge=0.1, le=3600, description="How long a body may bring nothing."
+    )
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers come by https."""
+        return self.vhost is not None and self.vhost.startswith("https://")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The hosts that requests may be for, beside those of this machine."""
+        return tuple(each for each in (self.host, self.vhost, *self.hosts) if each is not None)
+
+    def url(self, port: int) -> str:
+        """Return the address that people use, if it listens at `port`."""
+        if self.vhost is not None:
+            return self._vhost_url(port)
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def _vhost_url(self, port: int) -> str:
+        assert self.vhost is not None
+        if "://" in self.vhost:
+            return self.vhost
+        return f"http://{self.vhost}" if ":" in self.vhost else f"http://{self.vhost}:{port}"
+
+
+class AuthSettings(_Group):
+    """Who may come in at that address; see [access](access.md). The node's own socket is its user's alone."""
+
+    ways: Annotated[tuple[WayIn, ...], BeforeValidator(_texts)] | None = Field(
+        default=None,
+        description="Which of `token`, `secret`, `github` let somebody in, or `none` for everybody;"
+        " without it `token`, and the others as far as they are set up.",
+    )
+    secret: Annotated[SecretStr, AfterValidator(_printable_secret)] | None = Field(
+        default=None,
+        description="One secret that everybody shows as a token, to be the first user.",
+    )
+    session_hours: Number = Field(
+        default=12.0, ge=0.01, le=720, description="How long a browser stays logged in."
+    )
+    github_client_id: Annotated[str, AfterValidator(_printable)] | None = Field(
+        default=None, description="The application at GitHub that people log in by."
+    )
+    github_client_secret: Annotated[SecretStr, AfterValidator(_printable_secret)] | None = Field(
+        default=None, description="The secret of that application."
+    )
+    github_redirect_uri: Annotated[str, AfterValidator(_web_address)] | None = Field(
+        default=None,
+        description="Where GitHub sends browsers back to, as `https://name/auth/github/callback`;"
+        " without it where the application says there.",
+    )
+    github_logins: Texts = Field(
+        default=(), description="Who may log in by GitHub, by the name there."
+    )
+    github_any: Switch = Field(
+        default=False, description="Whether everybody with an account at GitHub may log in."
+    )
+    github_url: Annotated[str, AfterValidator(_web_address)] = Field(
+        default="https://github.com", description="Where people log in; for GitHub of one's own."
+    )
+    github_api_url: Annotated[str, AfterValidator(_web_address)] = Field(
+        default="https://api.github.com", description="Where its API is."
+    )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> AuthSettings:
+        ways = self.ways or ()
+        if (self.github_client_id is None) != (self.github_client_secret is None):
+            raise InvalidRequest("github_client_id and github_client_secret go together")
+        if "none" in ways and len(ways) > 1:
+            raise InvalidRequest("'none' lets everybody in, so nothing else goes with it")
+        if "github" in ways and self.github_client_id is None:
+            raise InvalidRequest("'github' needs github_client_id", setting="ways")
+        if "secret" in ways and self.secret is None:
+            raise InvalidRequest("'secret' needs auth.secret", setting="ways")
+        if self.ways == ():
+            raise InvalidRequest("there has to be a way in", setting="ways")
+        return self
+
+    @property
+    def all_ways(self) -> frozenset[WayIn]:
+        """The ways in that are open."""
+        if self.ways is not None:
+            return frozenset(self.ways)
+        found: set[WayIn] = {"token"}
+        if self.secret is not None:
+            found.add("secret")
+        if self.github_client_id is not None:
+            found.add("github")
+        return frozenset(found)
+
+    def rules(self, *, is_secure: bool) -> AccessRules:
+        """Return them as `Access` takes them; `is_secure` says whether browsers come by https."""
+        return AccessRules(
+            ways=self.all_ways,
+            secret=None if self.secret is None else self.secret.get_secret_value(),
+            github=self._github(),
+            session_seconds=self.session_hours * 3600,
+            is_secure=is_secure,
+        )
+
+    def _github(self) -> GitHubRules | None:
+        if self.github_client_id is None or self.github_client_secret is None:
+            return None
+        return GitHubRules(
+            client_id=self.github_client_id,
+            client_secret=self.github_client_secret.get_secret_value(),
+            redirect_uri=self.github_redirect_uri,
+            logins=frozenset(login.lower() for login in self.github_logins),
+            allow_any=self.github_any,
+            url=self.github_url.rstrip("/"),
+            api_url=self.github_api_url.rstrip("/"),
+        )
+
+
 class LogSettings(_Group):
     """What the node tells about its work."""
 
@@ -409,19 +865,33 @@ class LogSettings(_Group):
     )
 
 
+class TraceSettings(_Group):
+    """Spans of requests, for OpenTelemetry; they need `pip install 'atoll[otel]'`."""
+
+    otlp_url: Annotated[str, AfterValidator(_web_address)] | None = Field(
+        default=None,
+        description="Where they go, as `http://127.0.0.1:4318/v1/traces`; without it there are none.",
+    )
+
+
 class Settings(_Group):
     """All settings. `server/setting_loader.py` reads them; nothing below the server does."""
 
     data: PathName = Field(description="The data directory; one node at a time uses it.")
     node: NodeSettings = NodeSettings()
+    containers: ContainersSettings = ContainersSettings()
     lifetimes: LifetimeSettings = LifetimeSettings()
     quotas: QuotaSettings = QuotaSettings()
+    pools: PoolSettings = PoolSettings()
     limits: LimitSettings = LimitSettings()
     workspaces: WorkspaceSettings = WorkspaceSettings()
     egress: EgressSettings = EgressSettings()
     execution: ExecutionSettings = ExecutionSettings()
     store: StoreSettings = StoreSettings()
+    server: ServerSettings = ServerSettings()
+    auth: AuthSettings = AuthSettings()
     log: LogSettings = LogSettings()
+    trace: TraceSettings = TraceSettings()
 
     _warnings: tuple[str, ...] = PrivateAttr(())
 
@@ -440,6 +910,24 @@ class Settings(_Group):
     def socket_path(self) -> Path:
         """Where the node listens."""
         return self.node.socket or self.data / "node.sock"
+
+    @model_validator(mode="after")
+    def _engines_can_be_reached(self) -> Settings:
+        # Only those that are used: a variable of Docker's own may be meant for other programs.
+        for engine in {self.node.engine, *self.node.engines} & {*CONTAINER_ENGINES}:
+            self.containers.check_reachable(engine)
+        return self
+
+    @model_validator(mode="after")
+    def _pools_have_engines(self) -> Settings:
+        engines = (self.node.engine, *self.node.engines)
+        for wish in self.pools.wishes():
+            if wish.engine not in (None, *engines):
+                raise InvalidRequest(
+                    f"engine {wish.engine} is none of this node's, which are: {', '.join(engines)}; add it to node.engines",
+                    setting="pools.ready",
+                )
+        return self
 
     @model_validator(mode="after")
     def _socket_has_room(self) -> Settings:

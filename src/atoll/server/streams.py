@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from atoll.errors import InvalidRequest
@@ -61,6 +62,20 @@ def stream_events(
     return Stream(_encode(events, to_line), NDJSON, headers, status)
 
 
+def answer_events(
+    request: Request,
+    events: Sequence[ExecutionEvent],
+    headers: Mapping[str, str],
+    status: int,
+) -> Response:
+    """Return the same answer of events that are all there."""
+    is_sse = _prefers_sse(request)
+    content = b"".join(map(to_sse if is_sse else to_line, events))
+    if is_sse:
+        headers = {"Cache-Control": "no-store", **headers}
+    return Response(content, status, headers, SSE if is_sse else NDJSON)
+
+
 def first_event(request: Request, start: int) -> int:
     """Return the number of the event to begin with: that after the last one which the caller has seen."""
     last = request.headers.get("last-event-id")
@@ -78,8 +93,21 @@ def to_line(event: ExecutionEvent) -> bytes:
 
 def to_sse(event: ExecutionEvent) -> bytes:
     """Return an event as a server-sent event whose id is its number."""
-    data = json.dumps(event_to_json(event))
-    return f"id: {event.seq}\nevent: {event.type.value}\ndata: {data}\n\n".encode()
+    return sse_event(event_to_json(event), kind=event.type.value, event_id=str(event.seq))
+
+
+def sse_event(
+    data: Mapping[str, Any], *, kind: str | None = None, event_id: str | None = None
+) -> bytes:
+    """Return a server-sent event, in ASCII and on one line, whatever it holds; without `kind` browsers call it a message."""
+    fields = {"id": event_id, "event": kind, "data": json.dumps(data)}
+    lines = [f"{name}: {value}\n" for name, value in fields.items() if value is not None]
+    return f"{''.join(lines)}\n".encode()
+
+
+def sse_comment(text: str) -> bytes:
+    """Return what shows that a stream of server-sent events still lives."""
+    return f": {text}\n\n".encode()
 
 
 async def _encode(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import anyio
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
-from atoll.errors import AtollError, Unavailable
+from atoll.errors import AtollError, NotFound, Unavailable
 from atoll.node import clock
 from atoll.server.errors import error_answer, unexpected_answer
 
@@ -32,6 +33,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self.is_draining = False
+        self.begins_to_drain = anyio.Event()
         self.running = 0
         self._changed = anyio.Event()
         self._refused: dict[object, _Refused] = {}
@@ -39,6 +41,7 @@ class Traffic:
     async def drain(self, most_seconds: float) -> bool:
         """Let no more requests in; return whether those that run ended within this time."""
         self.is_draining = True
+        self.begins_to_drain.set()
         with anyio.move_on_after(most_seconds):
             while self.running:
                 self._changed = anyio.Event()
@@ -81,7 +84,7 @@ class Gate:
 
     async def _count(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = time.perf_counter()
-        answer = _Answer(send)
+        answer = _Answer(scope, receive, send)
         with self._traffic:
             await self._answer(scope, receive, answer)
         seconds = round(time.perf_counter() - begun, 6)
@@ -91,7 +94,7 @@ class Gate:
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
             await self._app(scope, receive, answer.send)
-        except ClientDisconnect:
+        except (ClientDisconnect, WebSocketDisconnect):
             return  # nobody is there to be told
         except Exception as error:  # noqa: BLE001 - the last one who can answer
             if answer.status:
@@ -104,7 +107,9 @@ class Gate:
 class _Answer:
     """Looks at what is answered."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
         self._send = send
         self.status = 0
 
@@ -113,6 +118,11 @@ class _Answer:
             self.status = message["status"]
         elif message["type"] == "websocket.accept":
             self.status = 101
+        elif message["type"] == "websocket.close" and not self.status:
+            # What no route takes is closed without a word.
+            missing = NotFound(f"there is no WebSocket at {self._scope['path'][:200]}")
+            await error_answer(missing)(self._scope, self._receive, self.send)
+            return
         await self._send(message)
 
 

@@ -10,10 +10,14 @@ from starlette.requests import ClientDisconnect, Request
 
 from atoll.model.execution import EventType, ExecutionEvent
 from atoll.model.ids import ExecutionId
+from atoll.node.execution import Execution
 from atoll.node.task_groups import single_errors
 from atoll.server.bodies import OnDisconnect
 from atoll.server.parts import Parts
 from atoll.server.results import Gathered
+
+# How long whoever waits is not looked after: that he left is noticed so much later.
+_SOON_SECONDS = 0.05
 
 
 async def follow_for(
@@ -34,10 +38,23 @@ async def follow_for(
                 await parts.cancel(execution_id)
 
 
+async def gather_ended(parts: Parts, execution: Execution) -> Gathered:
+    """Return what came of an execution that has ended."""
+    gathered = Gathered(parts.settings.execution.result_bytes)
+    async with aclosing(execution.log.follow_batches()) as batches:
+        async for events in batches:
+            gathered.take(events)
+    return gathered
+
+
 async def gather_for(
     request: Request, parts: Parts, execution_id: ExecutionId, on_disconnect: OnDisconnect | None
 ) -> Gathered:
     """Wait for the end and return what came of it; raise `ClientDisconnect` once nobody waits for that."""
+    # To look after somebody who may leave costs more than most cells.
+    ended = await parts.executions.ended_within(execution_id, _SOON_SECONDS)
+    if ended is not None:
+        return await gather_ended(parts, ended)
     gathered = Gathered(parts.settings.execution.result_bytes)
     is_complete = False
     with single_errors():

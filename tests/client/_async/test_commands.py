@@ -90,11 +90,15 @@ async def test_a_started_command_is_talked_to() -> None:
 
 async def test_output_of_a_started_command_is_followed_whole() -> None:
     async with AsyncSandbox() as sandbox:
-        process = await sandbox.commands.start("seq 1 400000; echo end >&2")
+        # Of what was printed before somebody listened, only the end is kept.
+        line = "echo 0; while [ ! -e go ]; do sleep 0.02; done; seq 1 400000; echo end >&2"
+        process = await sandbox.commands.start(line)
         printed = {"stdout": b"", "stderr": b""}
         async for output in process.output():
             printed[output.stream] += output.data
-        assert printed["stdout"] == b"".join(b"%d\n" % n for n in range(1, 400001))
+            if printed["stdout"] == b"0\n":
+                await sandbox.files.write("go", b"")
+        assert printed["stdout"] == b"".join(b"%d\n" % n for n in range(400001))
         assert printed["stderr"] == b"end\n"
         result = await process.wait()
         assert result.stdout_truncated and result.stdout.endswith(b"399999\n400000\n")

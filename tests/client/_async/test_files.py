@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 import pytest
 
 from atoll import AsyncSandbox
@@ -57,3 +59,22 @@ async def test_errors_name_the_file() -> None:
             await sandbox.files.read("../etc/passwd")
         with pytest.raises(InvalidRequest, match="dict"):
             await sandbox.files.write("x", {})  # type: ignore[arg-type]
+
+
+async def test_changes_are_told_as_they_happen() -> None:
+    # Something of each kind again and again, whenever the watching begins.
+    code = "n=9; while :; do n=$((n+1)); echo x >> kept; touch new$n; rm -f new$((n-3)); sleep 0.4; done"
+    async with AsyncSandbox(files={"kept": "a"}) as sandbox:
+        await sandbox.commands.start(code)
+        ready: list[int] = []
+        seen = set()
+        watching = sandbox.files.watch(on_ready=lambda: ready.append(1))
+        async with aclosing(watching) as changes:
+            async for change in changes:
+                seen.add((change.type.value, change.info.path.rstrip("0123456789")))
+                if seen >= {("changed", "kept"), ("created", "new"), ("removed", "new")}:
+                    break
+        assert ready == [1]
+        with pytest.raises(NotFound):
+            async for _ in sandbox.files.watch("nowhere"):
+                pass

@@ -95,7 +95,8 @@ async def test_input_is_answered_or_at_its_end() -> None:
 
 async def test_a_timeout_is_a_result() -> None:
     async with AsyncSandbox() as sandbox:
-        cell = await sandbox.run_code("x = 1\nwhile True: pass", timeout=0.2)
+        await sandbox.run_code("x = 1")
+        cell = await sandbox.run_code("while True: pass", timeout=0.2)
         assert str(cell.status) == "timed_out"
         assert (await sandbox.run_code("x")).text == "1"
 

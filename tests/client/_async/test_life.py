@@ -64,9 +64,13 @@ async def test_a_server_inside_is_reached() -> None:
             await sandbox.ports.connect(-1)
 
 
-async def test_code_inside_reaches_a_listener_of_ours() -> None:
+async def test_code_inside_reaches_a_listener_of_ours(holder: str) -> None:
     async with AsyncSandbox() as sandbox:
         await sandbox.run_code("import socket")
+        if holder == "server":
+            with pytest.raises(Unsupported, match="on a server"):
+                await sandbox.ports.listen(9000)
+            return
         with await sandbox.ports.listen(9000) as listener:
             await sandbox.run_code(
                 "connection = socket.create_connection(('127.0.0.1', 9000))\n"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from atoll import Sandbox
@@ -58,3 +60,22 @@ def test_errors_name_the_file() -> None:
             sandbox.files.read("../etc/passwd")
         with pytest.raises(InvalidRequest, match="dict"):
             sandbox.files.write("x", {})  # type: ignore[arg-type]
+
+
+def test_changes_are_told_as_they_happen() -> None:
+    # Something of each kind again and again, whenever the watching begins.
+    code = "n=9; while :; do n=$((n+1)); echo x >> kept; touch new$n; rm -f new$((n-3)); sleep 0.4; done"
+    with Sandbox(files={"kept": "a"}) as sandbox:
+        sandbox.commands.start(code)
+        ready: list[int] = []
+        seen = set()
+        watching = sandbox.files.watch(on_ready=lambda: ready.append(1))
+        with closing(watching) as changes:
+            for change in changes:
+                seen.add((change.type.value, change.info.path.rstrip("0123456789")))
+                if seen >= {("changed", "kept"), ("created", "new"), ("removed", "new")}:
+                    break
+        assert ready == [1]
+        with pytest.raises(NotFound):
+            for _ in sandbox.files.watch("nowhere"):
+                pass

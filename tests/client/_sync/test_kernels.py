@@ -96,7 +96,8 @@ def test_input_is_answered_or_at_its_end() -> None:
 
 def test_a_timeout_is_a_result() -> None:
     with Sandbox() as sandbox:
-        cell = sandbox.run_code("x = 1\nwhile True: pass", timeout=0.2)
+        sandbox.run_code("x = 1")
+        cell = sandbox.run_code("while True: pass", timeout=0.2)
         assert str(cell.status) == "timed_out"
         assert (sandbox.run_code("x")).text == "1"
 

@@ -65,9 +65,13 @@ def test_a_server_inside_is_reached() -> None:
             sandbox.ports.connect(-1)
 
 
-def test_code_inside_reaches_a_listener_of_ours() -> None:
+def test_code_inside_reaches_a_listener_of_ours(holder: str) -> None:
     with Sandbox() as sandbox:
         sandbox.run_code("import socket")
+        if holder == "server":
+            with pytest.raises(Unsupported, match="on a server"):
+                sandbox.ports.listen(9000)
+            return
         with sandbox.ports.listen(9000) as listener:
             sandbox.run_code(
                 "connection = socket.create_connection(('127.0.0.1', 9000))\n"

@@ -215,7 +215,7 @@ async def test_a_kernel_goes_on_in_the_middle_of_a_cell(
     sandbox = await engine.adopt(kernel_spec(SandboxId(made["sandbox"])))
     kernel = await sandbox.find_kernel(process_in(made, "kernel"))
     await sandbox.workspace.write("go", b"")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await until_there(sandbox, "done")
     assert await read(sandbox, "done") == b"42"
     await anyio.wait_readable(kernel.channel)
@@ -419,7 +419,7 @@ async def test_the_lease_passes_and_nothing_is_left(
     what = "pause" if Feature.PAUSE in engine.features else "end_early"
     made = leave_behind(tmp_path, what, lease_seconds=0.2)
     lock = tmp_path / "keeper" / "keeper.lock"
-    assert eventually(lambda: not is_locked(lock), 30)
+    assert eventually(lambda: not is_locked(lock), 60)
     assert not host_state.cgroup_directories(made["sandbox"])
     assert await engine.leftovers() == []
     with pytest.raises(NotFound):
@@ -438,7 +438,7 @@ async def test_a_killed_keeper_takes_all_and_is_replaced(
     sandbox = await engine.create(SandboxSpec())
     process = await sandbox.start(Command(("sleep", token)))
     os.kill(keeper_of(tmp_path), signal.SIGKILL)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await sandbox.wait_ended()
         assert (await process.wait()).reason is EndReason.LOST
     assert sandbox.info.state is SandboxState.LOST
@@ -446,7 +446,8 @@ async def test_a_killed_keeper_takes_all_and_is_replaced(
         await sandbox.start(Command(("true",)))
     fresh = await engine.create(SandboxSpec())
     assert (await (await fresh.start(Command(("true",)))).wait()).exit_code == 0
-    assert not host_state.running_with(token)
+    # The kernel ends them with their first process, at its own pace.
+    assert eventually(lambda: not host_state.running_with(token), 60)
     await sandbox.destroy()
     assert not host_state.cgroup_directories(sandbox.id)
 
@@ -458,7 +459,7 @@ async def test_a_keeper_killed_while_nobody_is_there_leaves_nothing(
     made = leave_behind(tmp_path, what)
     os.kill(keeper_of(tmp_path), signal.SIGKILL)
     assert await engine.leftovers() == []
-    assert eventually(lambda: not host_state.cgroup_directories(made["sandbox"]), 10)
+    assert eventually(lambda: not host_state.cgroup_directories(made["sandbox"]), 60)
     fresh = await engine.create(SandboxSpec())
     assert (await (await fresh.start(Command(("true",)))).wait()).exit_code == 0
 
@@ -469,7 +470,7 @@ async def test_a_killed_jail_is_replaced(engine: NamespaceEngine, tmp_path: Path
     jails = [pid for pid in host_state.descendants(keeper) if host_state.parent_of(pid) == keeper]
     assert len(jails) == 1
     os.kill(jails[0], signal.SIGKILL)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await sandbox.wait_ended()
     assert sandbox.info.state is SandboxState.LOST
     fresh = await engine.create(SandboxSpec())
@@ -553,7 +554,7 @@ async def test_killed_at_any_moment_nothing_is_orphaned(
             except NotFound:
                 pass  # not started yet, or closed already
             await sandbox.destroy()
-        assert eventually(lambda: not host_state.running_with(token), 10)
+        assert eventually(lambda: not host_state.running_with(token), 60)
         assert not [path for each in known for path in host_state.cgroup_directories(each)]
         await again.leave()
     print(f"{adopted} adopted, {ended} had ended")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ HELLO = InitHello(
     proc_write=errno.EACCES,
     hostname=b"atoll",
 )
-HOST = Host({name: f"{name}:[2]" for name in NAMESPACES}, frozenset({"/proc/kcore"}))
+HOST = Host({name: f"{name}:[2]" for name in NAMESPACES}, frozenset({"/proc/kcore"}), filters=0)
 EXPECTED = Expected(
     host=HOST,
     host_uid=70000,
@@ -93,6 +94,7 @@ def proc(tmp_path: Path) -> Path:
         ("mountinfo", MOUNTS),
     ):
         (process / name).write_text(text)
+    (tmp_path / "self/status").write_text("Seccomp:\t0\nSeccomp_filters:\t0\n")
     (tmp_path / "kcore").touch()
     return tmp_path
 
@@ -104,6 +106,16 @@ def test_a_good_sandbox_passes(proc: Path) -> None:
 
 def test_the_host_is_what_it_shows(proc: Path) -> None:
     assert look_at_host(proc) == HOST
+
+
+def test_a_host_with_filters_of_its_own_wants_one_more(proc: Path) -> None:
+    (proc / "self/status").write_text("Seccomp:\t2\nSeccomp_filters:\t2\n")
+    under_filters = replace(EXPECTED, host=look_at_host(proc))
+    with pytest.raises(Unavailable, match="Seccomp_filters is 1, not 3"):
+        attest(12, HELLO, under_filters, proc)
+    status = proc / "12/status"
+    status.write_text(STATUS.replace("Seccomp_filters:\t1", "Seccomp_filters:\t3"))
+    attest(12, HELLO, under_filters, proc)
 
 
 BAD = [

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.engines.namespaces.batches import Answers, parse_answers
+from atoll.engines.inside.batches import parse_answers
+from atoll.engines.namespaces.batch_memory import Answers
 from atoll.errors import Unavailable
 
 HEAD = struct.Struct("=iI")

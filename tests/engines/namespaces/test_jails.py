@@ -32,9 +32,9 @@ def test_whoever_waits_for_a_zygote_is_told_that_there_will_be_none() -> None:
     waiting = threading.Thread(target=spawn, daemon=True)
     with theirs:
         waiting.start()
-        assert eventually(lambda: bool(jail._missed), 20)
+        assert eventually(lambda: bool(jail._missed), 60)
         assert not jail.is_gone
         jail.close()
-        waiting.join(20)
+        waiting.join(60)
     assert [error.retryable for error in told] == [True]
     assert jail.is_gone

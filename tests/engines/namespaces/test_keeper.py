@@ -156,7 +156,7 @@ def test_messages_of_no_known_kind_do_no_harm(
     before = descriptors_of(keeper)
     keeper.leave()
     with connect(directory) as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         assert channel.receive_only(connection, KeeperHello) is not None
         for _ in range(campaign.count(2000)):
             size = campaign.random.choice([1, 8, 100, 168, 4000])
@@ -200,7 +200,7 @@ def test_it_ends_when_nobody_comes_back_in_time(directory: Path, pipe: tuple[int
     keeper = open_keeper(directory, LEASE_SECONDS)
     keeper.keep("a/b", pipe)
     keeper.leave()
-    assert eventually(lambda: not is_running(keeper.pid), 10)
+    assert eventually(lambda: not is_running(keeper.pid), 60)
     fresh = open_keeper(directory)
     assert fresh.pid != keeper.pid
     assert names_of(fresh) == set()
@@ -219,7 +219,7 @@ def test_one_that_is_connected_has_all_the_time(directory: Path) -> None:
 
 def test_a_killed_one_is_noticed_and_replaced(keeper: LastingKeeper, directory: Path) -> None:
     os.kill(keeper.pid, signal.SIGKILL)
-    assert eventually(lambda: keeper.is_gone, 10)
+    assert eventually(lambda: keeper.is_gone, 60)
     with pytest.raises(Unavailable, match="does not answer"):
         keeper.keep("a/b")
     keeper.forget("a/b")

@@ -35,7 +35,7 @@ async def engine(shared: Path, tmp_path: Path) -> AsyncIterator[NamespaceEngine]
 
 
 async def run(sandbox: Sandbox, line: str) -> CommandResult:
-    return await Commands(sandbox).run(line, timeout=20)
+    return await Commands(sandbox).run(line, timeout=60)
 
 
 async def test_a_mount_is_read_only_unless_asked_otherwise(

@@ -8,12 +8,14 @@ import socket
 import pyseccomp
 import pytest
 
-from atoll.engines.namespaces import seccomp, syscalls, wire
-from atoll.engines.namespaces.bpf import ALLOW, KILL_PROCESS, Verdict, errno_verdict
+from atoll.engines.namespaces import seccomp, wire
+from atoll.engines.namespaces.bpf import KILL_PROCESS
+from atoll.engines.system_calls import numbers, policy
+from atoll.engines.system_calls.verdicts import ALLOW, Verdict, errno_verdict
 from atoll.errors import Unsupported
 from tests.engines.namespaces.bpf_machine import verdict
 
-MACHINES = {"x86_64": syscalls.X86_64, "aarch64": syscalls.ARM64}
+MACHINES = {"x86_64": numbers.X86_64, "aarch64": numbers.ARM64}
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 EPERM, ENOSYS = errno_verdict(errno.EPERM), errno_verdict(errno.ENOSYS)
 HIGH = 1 << 32
@@ -54,22 +56,22 @@ def rules(machine: str) -> Filter:
 
 
 def test_every_listed_call_is_allowed(rules: Filter) -> None:
-    for name in seccomp.ALLOWED & set(rules.table):
+    for name in policy.ALLOWED & set(rules.table):
         assert rules.ask(name) == ALLOW, name
 
 
 def test_every_refused_call_answers_eperm(rules: Filter) -> None:
-    for name in seccomp.REFUSED & set(rules.table):
+    for name in policy.REFUSED & set(rules.table):
         assert rules.ask(name, 0, 0, 0) == EPERM, name
 
 
 def test_nothing_is_both_allowed_and_refused() -> None:
-    assert not seccomp.ALLOWED & seccomp.REFUSED
+    assert not policy.ALLOWED & policy.REFUSED
 
 
 def test_every_listed_name_exists_somewhere() -> None:
-    known = set(syscalls.X86_64) | set(syscalls.ARM64)
-    assert known >= seccomp.ALLOWED | seccomp.REFUSED
+    known = set(numbers.X86_64) | set(numbers.ARM64)
+    assert known >= policy.ALLOWED | policy.REFUSED
 
 
 def test_every_other_number_is_unknown(machine: str, rules: Filter) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from atoll.engines.namespaces import wire
+from atoll.engines.inside import wire
 from atoll.engines.namespaces.engine import BINARIES
 from atoll.engines.namespaces.tree_copies import Work, check, summary
 from atoll.errors import AtollError, LimitExceeded, Unavailable
@@ -45,7 +45,7 @@ def receive(stream: bytes, folder: Path, limits: TreeLimits = LIMITS) -> wire.Tr
     """Let the copier hear a stream, and return its report; it never crashes."""
     fd = os.open(folder, os.O_RDONLY)
     try:
-        with Work(limits, 20) as work, tempfile.TemporaryFile() as source:
+        with Work(limits, 60) as work, tempfile.TemporaryFile() as source:
             reading, writing = os.pipe()
             source.write(stream)
             source.seek(0)
@@ -56,7 +56,7 @@ def receive(stream: bytes, folder: Path, limits: TreeLimits = LIMITS) -> wire.Tr
             ):
                 os.close(reading)
                 os.close(writing)
-                assert copier.wait(timeout=20) == 0
+                assert copier.wait(timeout=60) == 0
             return work.report()
     finally:
         os.close(fd)

@@ -80,17 +80,18 @@ async def test_processes_are_held(engine: Engine) -> None:
 
 async def test_the_processor_is_shared_out(engine: Engine) -> None:
     hog = await engine.create(SandboxSpec(limits=Limits(cpus=0.2)))
-    spin = "timeout 1 sh -c 'while :; do :; done' &"
+    spin = "timeout 4 sh -c 'while :; do :; done' &"
     result = await run(hog, f"{spin} {spin} wait; times")
     used = sum(float(word[2:-1]) for word in result.stdout.decode().split()[-2:])
-    # Two for a second; without a limit they would use up to twice as much.
-    assert 0.05 < used < 0.7, result
+    # Two for four seconds; without a limit they would use up to twice as much.
+    assert 0.05 < used < 2.8, result
 
 
 async def test_processes_stop_in_place(engine: Engine, sandbox: Sandbox) -> None:
     assert Feature.PAUSE in engine.features
-    beating = await sandbox.start(Command(("sh", "-c", "sleep 0.5; echo done >mark")))
+    beating = await sandbox.start(Command(("sh", "-c", "read line"), stdin=True))
     await sandbox.pause()
+    await beating.write(b"go on\n")
     with anyio.move_on_after(1) as patience:
         await beating.wait()
     assert patience.cancelled_caught
@@ -153,7 +154,7 @@ async def test_a_killed_owner_leaves_nothing(engine: Engine) -> None:
     command = [sys.executable, "-c", dedent(program)]
     owner = await anyio.run_process(command, env=environment, check=False)
     assert (owner.returncode, owner.stdout) == (-9, b"cgroup\n")
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while directories() != before:
             await anyio.sleep(0.05)
     assert await is_alive(survivor)

@@ -9,6 +9,8 @@ SLOWER = 10
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     # By now the suite is loaded, with its assertions rewritten.
+    from atoll.engines.namespaces import sandbox
     from atoll.testing.conformance import running
 
     running.SOON_SECONDS *= SLOWER
+    sandbox._START_SECONDS *= SLOWER

@@ -16,6 +16,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "inside_wire.h"
 #include "wire.h"
 
 #define CONTROL 3

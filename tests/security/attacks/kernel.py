@@ -54,7 +54,7 @@ def in_child(action: Callable[[], str]) -> str:
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        signal.alarm(3)
+        signal.alarm(20)
         os.write(write_end, action().encode())
         os._exit(0)
     os.close(write_end)

@@ -53,8 +53,11 @@ def parent_s_answer(outcome: int) -> str:
 
 
 def limit() -> int:
-    with open("/proc/sys/user/max_user_namespaces") as file:
-        return int(file.read())
+    try:
+        with open("/proc/sys/user/max_user_namespaces") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return -1  # a second kernel does not say
 
 
 if __name__ == "__main__":

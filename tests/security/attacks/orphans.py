@@ -8,8 +8,11 @@ import time
 
 from tests.security.attacks.kernel import report
 
+STATES = "/proc/[0-9]*/stat"
+
 
 def main() -> None:
+    before = len(glob.glob(STATES))
     for _ in range(50):
         pid = os.fork()
         if pid == 0:
@@ -17,8 +20,10 @@ def main() -> None:
                 time.sleep(0.2)
             os._exit(0)
         os.waitpid(pid, 0)
-    time.sleep(1.5)
-    states = [state(path) for path in glob.glob("/proc/[0-9]*/stat")]
+    deadline = time.monotonic() + 30
+    while len(glob.glob(STATES)) > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    states = [state(path) for path in glob.glob(STATES)]
     report(zombies=states.count("Z"), processes=len(states))
 
 

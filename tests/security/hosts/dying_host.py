@@ -18,7 +18,7 @@ async def main() -> None:
     engine = NamespaceEngine(NamespaceSettings(Path(data_dir)))
     sandbox = await engine.create(SandboxSpec())
     await sandbox.workspace.write("daemon.py", (ATTACKS / "daemon.py").read_bytes())
-    result = await Commands(sandbox).run(["python3", "daemon.py", marker], timeout=20)
+    result = await Commands(sandbox).run(["python3", "daemon.py", marker], timeout=60)
     print("ready" if result.ok else result, flush=True)
     await anyio.sleep_forever()
 

@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 from atoll.client._async.processes import AsyncProcess
 from atoll.client.calls import TextCallback, TextSplitter
-from atoll.client.embedded import AsyncNode, HostedSandbox
 from atoll.client.errands import look, take
+from atoll.client.face import AsyncWay, SandboxFace
 from atoll.errors import Unavailable
 from atoll.model.ids import ProcessId
 from atoll.model.process import CommandResult, Output
@@ -17,7 +17,7 @@ from atoll.model.process import CommandResult, Output
 class AsyncCommands:
     """Runs commands in one sandbox."""
 
-    def __init__(self, open_: Callable[[], Awaitable[tuple[AsyncNode, HostedSandbox]]]) -> None:
+    def __init__(self, open_: Callable[[], Awaitable[tuple[AsyncWay, SandboxFace]]]) -> None:
         self._open = open_
 
     async def run(
@@ -41,8 +41,8 @@ class AsyncCommands:
         if splitter.is_wanted:
             result = await self._report(command, splitter, cwd, envs, stdin, timeout)
             return result.check() if check else result
-        node, hosted = await self._open()
-        return await node.call(
+        way, hosted = await self._open()
+        return await way.call(
             hosted.commands.run,
             command,
             cwd=cwd,
@@ -65,8 +65,8 @@ class AsyncCommands:
 
         Leaving the loop early and closing the generator kills the command.
         """
-        node, hosted = await self._open()
-        events = await node.call(
+        way, hosted = await self._open()
+        events = await way.call(
             look,
             hosted.commands.stream,
             command,
@@ -76,10 +76,10 @@ class AsyncCommands:
             timeout=timeout,
         )
         try:
-            while (event := await node.call(take, events)) is not None:
+            while (event := await way.call(take, events)) is not None:
                 yield event
         finally:
-            await node.call(events.aclose)
+            await way.call(events.aclose)
 
     async def start(
         self,
@@ -94,23 +94,23 @@ class AsyncCommands:
 
         With `keep_stdin` its standard input stays open for `write`; otherwise it holds `stdin` and then ends.
         """
-        node, hosted = await self._open()
-        background = await node.call(
+        way, hosted = await self._open()
+        background = await way.call(
             hosted.commands.start, command, cwd=cwd, env=envs, stdin=stdin, keep_stdin=keep_stdin
         )
-        return AsyncProcess(node, background)
+        return AsyncProcess(way, background)
 
     async def list(self) -> Sequence[AsyncProcess]:
         """Return the started commands, oldest first; some of them may have ended."""
-        node, hosted = await self._open()
-        found = await node.call(look, hosted.commands.list)
-        return [AsyncProcess(node, background) for background in found]
+        way, hosted = await self._open()
+        found = await way.call(look, hosted.commands.list)
+        return [AsyncProcess(way, background) for background in found]
 
     async def connect(self, process_id: str) -> AsyncProcess:
         """Return the handle of a started command, or raise `NotFound`."""
-        node, hosted = await self._open()
-        found = await node.call(look, hosted.commands.find, ProcessId(process_id))
-        return AsyncProcess(node, found)
+        way, hosted = await self._open()
+        found = await way.call(look, hosted.commands.find, ProcessId(process_id))
+        return AsyncProcess(way, found)
 
     async def _report(
         self,

@@ -2,62 +2,68 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
-from atoll.client.embedded import AsyncNode, HostedSandbox, SearchResult, TreeReport
+from atoll.client._async.watching import watch
+from atoll.client.calls import check_callback
 from atoll.client.errands import look, take
+from atoll.client.face import AsyncWay, SandboxFace
+from atoll.client.progress import ProgressCallback
 from atoll.errors import NotFound
-from atoll.model.file import FileInfo, TextPage
+from atoll.model.file import FileChange, FileInfo, TextPage
+from atoll.model.search import SearchResult
+from atoll.model.tree import TreeReport
 
 
 class AsyncFiles:
     """The workspace of one sandbox; paths are relative to it."""
 
-    def __init__(self, open_: Callable[[], Awaitable[tuple[AsyncNode, HostedSandbox]]]) -> None:
+    def __init__(self, open_: Callable[[], Awaitable[tuple[AsyncWay, SandboxFace]]]) -> None:
         self._open = open_
 
     async def read(self, path: str) -> bytes:
         """Return a file's bytes."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.read, path)
+        way, hosted = await self._open()
+        return await way.call(hosted.files.read, path)
 
     async def read_text(self, path: str) -> str:
         """Return a file's text."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.read_text, path)
+        way, hosted = await self._open()
+        return await way.call(hosted.files.read_text, path)
 
     async def read_page(self, path: str, start_line: int = 1, lines: int = 500) -> TextPage:
         """Return some lines of a text file, and where to go on."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.read_page, path, start_line=start_line, lines=lines)
+        way, hosted = await self._open()
+        return await way.call(hosted.files.read_page, path, start_line=start_line, lines=lines)
 
     async def stream(
         self, path: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a file of any size."""
-        node, hosted = await self._open()
-        chunks = await node.call(look, hosted.files.stream, path, offset=offset, length=length)
+        way, hosted = await self._open()
+        chunks = await way.call(look, hosted.files.stream, path, offset=offset, length=length)
         try:
-            while (chunk := await node.call(take, chunks)) is not None:
+            while (chunk := await way.call(take, chunks)) is not None:
                 yield chunk
         finally:
-            await node.call(chunks.aclose)
+            await way.call(chunks.aclose)
 
     async def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> FileInfo:
         """Replace a file as a whole; its folders are made."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.write, path, data, mode=mode)
+        way, hosted = await self._open()
+        return await way.call(hosted.files.write, path, data, mode=mode)
 
     async def list(self, path: str = ".") -> Sequence[FileInfo]:
         """Return the entries of a directory by name."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.list, path)
+        way, hosted = await self._open()
+        return await way.call(hosted.files.list, path)
 
     async def stat(self, path: str) -> FileInfo:
         """Return facts about a file."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.stat, path)
+        way, hosted = await self._open()
+        return await way.call(hosted.files.stat, path)
 
     async def exists(self, path: str) -> bool:
         """Whether there is something of that name; a link counts, wherever it leads."""
@@ -69,39 +75,73 @@ class AsyncFiles:
 
     async def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
-        node, hosted = await self._open()
-        await node.call(hosted.files.make_dir, path)
+        way, hosted = await self._open()
+        await way.call(hosted.files.make_dir, path)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a link or a directory."""
-        node, hosted = await self._open()
-        await node.call(hosted.files.remove, path, recursive=recursive)
+        way, hosted = await self._open()
+        await way.call(hosted.files.remove, path, recursive=recursive)
 
     async def rename(self, source: str, target: str) -> None:
         """Rename within the workspace."""
-        node, hosted = await self._open()
-        await node.call(hosted.files.rename, source, target)
+        way, hosted = await self._open()
+        await way.call(hosted.files.rename, source, target)
 
     async def search(
         self, pattern: str, path: str = ".", *, glob: str | None = None
     ) -> SearchResult:
         """Return the lines of text files that match a regular expression."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.search, pattern, path, glob=glob)
+        way, hosted = await self._open()
+        return await way.call(hosted.files.search, pattern, path, glob=glob)
 
     async def search_names(
         self, glob: str, path: str = ".", *, limit: int = 1000
     ) -> Sequence[FileInfo]:
         """Return what matches a glob by name, or by path if the glob has a slash."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.search_names, glob, path, limit=limit)
+        way, hosted = await self._open()
+        return await way.call(hosted.files.search_names, glob, path, limit=limit)
 
-    async def upload(self, host_path: str | Path, path: str = ".") -> TreeReport:
+    async def watch(
+        self, path: str = ".", *, on_ready: Callable[[], object] | None = None
+    ) -> AsyncGenerator[FileChange, None]:
+        """Yield what is created, changed and removed below a directory, until the sandbox ends or this is closed.
+
+        All that happens after `on_ready` was called is seen, but for what comes and goes within half a second.
+
+        Raises:
+            LimitExceeded: the directory holds too much, or too many watch it.
+        """
+        check_callback(on_ready)
+        way, hosted = await self._open()
+        looks = await way.call(look, hosted.files.watch, path)
+        try:
+            while (changes := await way.call(take, looks)) is not None:
+                if on_ready is not None:
+                    on_ready()
+                    on_ready = None
+                waiting = deque(changes)
+                while waiting:
+                    yield waiting.popleft()
+        finally:
+            await way.call(looks.aclose)
+
+    async def upload(
+        self,
+        host_path: str | Path,
+        path: str = ".",
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> TreeReport:
         """Copy a file or a tree of this machine into the sandbox."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.upload, Path(host_path), path)
+        way, hosted = await self._open()
+        return await watch(way, on_progress, "upload", hosted.files.upload, Path(host_path), path)
 
-    async def download(self, path: str, host_path: str | Path) -> TreeReport:
+    async def download(
+        self, path: str, host_path: str | Path, *, on_progress: ProgressCallback | None = None
+    ) -> TreeReport:
         """Copy a file or a tree of the sandbox to a new place on this machine."""
-        node, hosted = await self._open()
-        return await node.call(hosted.files.download, path, Path(host_path))
+        way, hosted = await self._open()
+        return await watch(
+            way, on_progress, "download", hosted.files.download, path, Path(host_path)
+        )

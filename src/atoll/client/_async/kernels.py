@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from atoll.client.calls import check_language
-from atoll.client.embedded import AsyncNode, HostedSandbox
 from atoll.client.errands import look
+from atoll.client.face import AsyncWay, SandboxFace
 from atoll.model.ids import KernelId
 from atoll.model.kernel import KernelInfo
 
@@ -17,31 +17,40 @@ class AsyncKernels:
     A kernel is named by its id, as `run_code(…, kernel=id)` takes it, too.
     """
 
-    def __init__(self, open_: Callable[[], Awaitable[tuple[AsyncNode, HostedSandbox]]]) -> None:
+    def __init__(self, open_: Callable[[], Awaitable[tuple[AsyncWay, SandboxFace]]]) -> None:
         self._open = open_
 
-    async def open(self, language: str = "python") -> KernelInfo:
-        """Open one more kernel."""
-        check_language(language)
-        node, hosted = await self._open()
-        return await node.call(hosted.open_kernel)
+    async def open(
+        self,
+        language: str | None = None,
+        *,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+    ) -> KernelInfo:
+        """Open one more kernel: of Python, or what the template is about, unless a `language` is named.
+
+        `cwd` is the directory that it begins in, and `envs` are variables of its own.
+        """
+        spoken = check_language(language)
+        way, hosted = await self._open()
+        return await way.call(hosted.open_kernel, spoken, cwd=cwd, env=envs)
 
     async def list(self) -> Sequence[KernelInfo]:
         """Return all kernels, the oldest first."""
-        node, hosted = await self._open()
-        return await node.call(look, hosted.list_kernels)
+        way, hosted = await self._open()
+        return await way.call(look, hosted.list_kernels)
 
     async def restart(self, kernel_id: str) -> KernelInfo:
         """Put a fresh kernel in a kernel's place, under its id; files stay."""
-        node, hosted = await self._open()
-        return await node.call(hosted.restart_kernel, KernelId(kernel_id))
+        way, hosted = await self._open()
+        return await way.call(hosted.restart_kernel, KernelId(kernel_id))
 
     async def interrupt(self, kernel_id: str) -> None:
         """Interrupt the cell that runs in a kernel, as Ctrl-C would; variables stay."""
-        node, hosted = await self._open()
-        await node.call(hosted.interrupt_kernel, KernelId(kernel_id))
+        way, hosted = await self._open()
+        await way.call(hosted.interrupt_kernel, KernelId(kernel_id))
 
     async def close(self, kernel_id: str) -> None:
         """End a kernel and all that it started."""
-        node, hosted = await self._open()
-        await node.call(hosted.close_kernel, KernelId(kernel_id))
+        way, hosted = await self._open()
+        await way.call(hosted.close_kernel, KernelId(kernel_id))

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from atoll.client.calls import as_bytes
-from atoll.client.embedded import AsyncNode, BackgroundProcess
 from atoll.client.errands import look
+from atoll.client.face import AsyncWay, ProcessFace
 from atoll.errors import TimedOut
 from atoll.model.ids import ProcessId
 from atoll.model.process import Command, CommandResult, Output, Stream
@@ -17,8 +17,8 @@ from atoll.model.process import Command, CommandResult, Output, Stream
 class AsyncProcess:
     """A handle on a started command; leaving its context kills it."""
 
-    def __init__(self, node: AsyncNode, background: BackgroundProcess) -> None:
-        self._node = node
+    def __init__(self, way: AsyncWay, background: ProcessFace) -> None:
+        self._way = way
         self._background = background
 
     @property
@@ -38,7 +38,8 @@ class AsyncProcess:
 
     async def is_running(self) -> bool:
         """Whether it has not ended yet."""
-        return self._background.end is None
+        is_running: bool = await self._way.call(look, self._background.is_running)
+        return is_running
 
     async def wait(self, timeout: float | None = None) -> CommandResult:
         """Return what came of it, with the last 1 MiB of each stream.
@@ -48,7 +49,7 @@ class AsyncProcess:
         Raises:
             TimedOut: it still runs after `timeout` seconds, and goes on.
         """
-        result = await self._node.call(self._background.result, timeout)
+        result = await self._way.call(self._background.result, timeout)
         if result is None:
             raise TimedOut(
                 f"process {self.id} still runs after {timeout} s; wait longer, or kill it",
@@ -58,40 +59,40 @@ class AsyncProcess:
 
     async def output(self) -> AsyncGenerator[Output, None]:
         """Yield both streams in order: the last 1 MiB of what was printed, and all that follows."""
-        reader = await self._node.call(look, self._background.read_output)
+        reader = await self._way.call(look, self._background.read_output)
         try:
-            while (output := await self._node.call(reader.read)) is not None:
+            while (output := await self._way.call(reader.read)) is not None:
                 yield output
         finally:
-            await self._node.call(reader.close)
+            await self._way.call(reader.close)
 
     async def logs(self, stream: Stream = "stdout", *, tail_bytes: int | None = None) -> bytes:
         """Return the last bytes of a stream; at most 1 MiB of each is kept."""
-        kept: bytes = await self._node.call(
+        kept: bytes = await self._way.call(
             look, self._background.logs, stream=stream, tail_bytes=tail_bytes
         )
         return kept
 
     async def write(self, data: bytes | str) -> None:
         """Send text or bytes to standard input; only with `keep_stdin`."""
-        await self._node.call(self._background.write, as_bytes(data))
+        await self._way.call(self._background.write, as_bytes(data))
 
     async def close_stdin(self) -> None:
         """Let standard input end; safe to call twice."""
-        await self._node.call(self._background.close_stdin)
+        await self._way.call(self._background.close_stdin)
 
     async def signal(self, number: int) -> None:
         """Send a signal to the process and its group; nothing happens once it has ended."""
-        await self._node.call(self._background.signal, number)
+        await self._way.call(self._background.signal, number)
 
     async def stop(self, grace: float = 5.0) -> CommandResult:
         """Ask it to end with TERM; after `grace` seconds kill it and everything it started."""
-        await self._node.call(self._background.stop, grace)
+        await self._way.call(self._background.stop, grace)
         return await self.wait()
 
     async def kill(self) -> CommandResult:
         """End it and everything it started at once."""
-        await self._node.call(self._background.kill)
+        await self._way.call(self._background.kill)
         return await self.wait()
 
     async def __aenter__(self) -> Self:

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from atoll.client.calls import as_bytes
-from atoll.client.embedded import AsyncNode, HostedSandbox, HostedTerminal
 from atoll.client.errands import look, take
+from atoll.client.face import AsyncWay, SandboxFace, TerminalFace
 from atoll.model.ids import ProcessId
 from atoll.model.process import ProcessEnd, TerminalSize
 
@@ -16,7 +16,7 @@ from atoll.model.process import ProcessEnd, TerminalSize
 class AsyncTerminals:
     """Opens terminals in one sandbox."""
 
-    def __init__(self, open_: Callable[[], Awaitable[tuple[AsyncNode, HostedSandbox]]]) -> None:
+    def __init__(self, open_: Callable[[], Awaitable[tuple[AsyncWay, SandboxFace]]]) -> None:
         self._open = open_
 
     async def open(
@@ -30,16 +30,16 @@ class AsyncTerminals:
     ) -> AsyncTerminal:
         """Start a shell, a shell line or an argument list on a terminal of its own."""
         size = TerminalSize(rows, columns)
-        node, hosted = await self._open()
-        opened = await node.call(hosted.terminals.open, command, size=size, cwd=cwd, env=envs)
-        return AsyncTerminal(node, opened)
+        way, hosted = await self._open()
+        opened = await way.call(hosted.terminals.open, command, size=size, cwd=cwd, env=envs)
+        return AsyncTerminal(way, opened)
 
 
 class AsyncTerminal:
     """An interactive process with a screen size; leaving its context ends it."""
 
-    def __init__(self, node: AsyncNode, hosted: HostedTerminal) -> None:
-        self._node = node
+    def __init__(self, way: AsyncWay, hosted: TerminalFace) -> None:
+        self._way = way
         self._hosted = hosted
 
     @property
@@ -49,28 +49,28 @@ class AsyncTerminal:
 
     async def output(self) -> AsyncGenerator[bytes, None]:
         """Yield what appears on the screen; may be read once, ends with the process."""
-        pieces = await self._node.call(look, self._hosted.read)
+        pieces = await self._way.call(look, self._hosted.read)
         try:
-            while (piece := await self._node.call(take, pieces)) is not None:
+            while (piece := await self._way.call(take, pieces)) is not None:
                 yield piece
         finally:
-            await self._node.call(pieces.aclose)
+            await self._way.call(pieces.aclose)
 
     async def write(self, data: bytes | str) -> None:
         """Type; raises `Conflict` once the process has ended."""
-        await self._node.call(self._hosted.write, as_bytes(data))
+        await self._way.call(self._hosted.write, as_bytes(data))
 
     async def resize(self, rows: int, columns: int) -> None:
         """Change the size; the process is told."""
-        await self._node.call(self._hosted.resize, TerminalSize(rows, columns))
+        await self._way.call(self._hosted.resize, TerminalSize(rows, columns))
 
     async def wait(self) -> ProcessEnd:
         """Return how the process ended."""
-        return await self._node.call(self._hosted.wait)
+        return await self._way.call(self._hosted.wait)
 
     async def close(self) -> None:
         """End everything that runs on it; safe to call twice."""
-        await self._node.call(self._hosted.close)
+        await self._way.call(self._hosted.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -8,8 +8,8 @@ from contextlib import closing
 
 from atoll.client._sync.processes import Process
 from atoll.client.calls import TextCallback, TextSplitter
-from atoll.client.embedded import HostedSandbox, Node
 from atoll.client.errands import look, take
+from atoll.client.face import SandboxFace, Way
 from atoll.errors import Unavailable
 from atoll.model.ids import ProcessId
 from atoll.model.process import CommandResult, Output
@@ -18,7 +18,7 @@ from atoll.model.process import CommandResult, Output
 class Commands:
     """Runs commands in one sandbox."""
 
-    def __init__(self, open_: Callable[[], tuple[Node, HostedSandbox]]) -> None:
+    def __init__(self, open_: Callable[[], tuple[Way, SandboxFace]]) -> None:
         self._open = open_
 
     def run(
@@ -42,8 +42,8 @@ class Commands:
         if splitter.is_wanted:
             result = self._report(command, splitter, cwd, envs, stdin, timeout)
             return result.check() if check else result
-        node, hosted = self._open()
-        return node.call(
+        way, hosted = self._open()
+        return way.call(
             hosted.commands.run,
             command,
             cwd=cwd,
@@ -66,8 +66,8 @@ class Commands:
 
         Leaving the loop early and closing the generator kills the command.
         """
-        node, hosted = self._open()
-        events = node.call(
+        way, hosted = self._open()
+        events = way.call(
             look,
             hosted.commands.stream,
             command,
@@ -77,10 +77,10 @@ class Commands:
             timeout=timeout,
         )
         try:
-            while (event := node.call(take, events)) is not None:
+            while (event := way.call(take, events)) is not None:
                 yield event
         finally:
-            node.call(events.aclose)
+            way.call(events.aclose)
 
     def start(
         self,
@@ -95,23 +95,23 @@ class Commands:
 
         With `keep_stdin` its standard input stays open for `write`; otherwise it holds `stdin` and then ends.
         """
-        node, hosted = self._open()
-        background = node.call(
+        way, hosted = self._open()
+        background = way.call(
             hosted.commands.start, command, cwd=cwd, env=envs, stdin=stdin, keep_stdin=keep_stdin
         )
-        return Process(node, background)
+        return Process(way, background)
 
     def list(self) -> Sequence[Process]:
         """Return the started commands, oldest first; some of them may have ended."""
-        node, hosted = self._open()
-        found = node.call(look, hosted.commands.list)
-        return [Process(node, background) for background in found]
+        way, hosted = self._open()
+        found = way.call(look, hosted.commands.list)
+        return [Process(way, background) for background in found]
 
     def connect(self, process_id: str) -> Process:
         """Return the handle of a started command, or raise `NotFound`."""
-        node, hosted = self._open()
-        found = node.call(look, hosted.commands.find, ProcessId(process_id))
-        return Process(node, found)
+        way, hosted = self._open()
+        found = way.call(look, hosted.commands.find, ProcessId(process_id))
+        return Process(way, found)
 
     def _report(
         self,

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from atoll.client.calls import check_language
-from atoll.client.embedded import HostedSandbox, Node
 from atoll.client.errands import look
+from atoll.client.face import SandboxFace, Way
 from atoll.model.ids import KernelId
 from atoll.model.kernel import KernelInfo
 
@@ -18,31 +18,40 @@ class Kernels:
     A kernel is named by its id, as `run_code(…, kernel=id)` takes it, too.
     """
 
-    def __init__(self, open_: Callable[[], tuple[Node, HostedSandbox]]) -> None:
+    def __init__(self, open_: Callable[[], tuple[Way, SandboxFace]]) -> None:
         self._open = open_
 
-    def open(self, language: str = "python") -> KernelInfo:
-        """Open one more kernel."""
-        check_language(language)
-        node, hosted = self._open()
-        return node.call(hosted.open_kernel)
+    def open(
+        self,
+        language: str | None = None,
+        *,
+        cwd: str | None = None,
+        envs: Mapping[str, str] | None = None,
+    ) -> KernelInfo:
+        """Open one more kernel: of Python, or what the template is about, unless a `language` is named.
+
+        `cwd` is the directory that it begins in, and `envs` are variables of its own.
+        """
+        spoken = check_language(language)
+        way, hosted = self._open()
+        return way.call(hosted.open_kernel, spoken, cwd=cwd, env=envs)
 
     def list(self) -> Sequence[KernelInfo]:
         """Return all kernels, the oldest first."""
-        node, hosted = self._open()
-        return node.call(look, hosted.list_kernels)
+        way, hosted = self._open()
+        return way.call(look, hosted.list_kernels)
 
     def restart(self, kernel_id: str) -> KernelInfo:
         """Put a fresh kernel in a kernel's place, under its id; files stay."""
-        node, hosted = self._open()
-        return node.call(hosted.restart_kernel, KernelId(kernel_id))
+        way, hosted = self._open()
+        return way.call(hosted.restart_kernel, KernelId(kernel_id))
 
     def interrupt(self, kernel_id: str) -> None:
         """Interrupt the cell that runs in a kernel, as Ctrl-C would; variables stay."""
-        node, hosted = self._open()
-        node.call(hosted.interrupt_kernel, KernelId(kernel_id))
+        way, hosted = self._open()
+        way.call(hosted.interrupt_kernel, KernelId(kernel_id))
 
     def close(self, kernel_id: str) -> None:
         """End a kernel and all that it started."""
-        node, hosted = self._open()
-        node.call(hosted.close_kernel, KernelId(kernel_id))
+        way, hosted = self._open()
+        way.call(hosted.close_kernel, KernelId(kernel_id))

@@ -6,25 +6,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from socket import socket
 
-from atoll.client.embedded import HostedSandbox, Node
+from atoll.client.face import SandboxFace, Way
 
 
 class Ports:
     """The loopback of one sandbox; sockets come blocking, as `asyncio.open_connection(sock=…)` takes them, too."""
 
-    def __init__(self, open_: Callable[[], tuple[Node, HostedSandbox]]) -> None:
+    def __init__(self, open_: Callable[[], tuple[Way, SandboxFace]]) -> None:
         self._open = open_
 
     def connect(self, port: int) -> socket:
         """Return a stream to what listens on `port` inside; raises `Unavailable` if nothing does."""
-        node, hosted = self._open()
-        connection = node.call(hosted.connect, port)
+        way, hosted = self._open()
+        connection = way.call(hosted.connect, port)
         connection.setblocking(True)
         return connection
 
     def listen(self, port: int, address: str = "127.0.0.1") -> socket:
         """Return a socket that listens inside, for this program to accept on."""
-        node, hosted = self._open()
-        listener = node.call(hosted.listen, port, address)
+        way, hosted = self._open()
+        listener = way.call(hosted.listen, port, address)
         listener.setblocking(True)
         return listener

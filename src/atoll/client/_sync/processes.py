@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from atoll.client.calls import as_bytes
-from atoll.client.embedded import BackgroundProcess, Node
 from atoll.client.errands import look
+from atoll.client.face import ProcessFace, Way
 from atoll.errors import TimedOut
 from atoll.model.ids import ProcessId
 from atoll.model.process import Command, CommandResult, Output, Stream
@@ -18,8 +18,8 @@ from atoll.model.process import Command, CommandResult, Output, Stream
 class Process:
     """A handle on a started command; leaving its context kills it."""
 
-    def __init__(self, node: Node, background: BackgroundProcess) -> None:
-        self._node = node
+    def __init__(self, way: Way, background: ProcessFace) -> None:
+        self._way = way
         self._background = background
 
     @property
@@ -39,7 +39,8 @@ class Process:
 
     def is_running(self) -> bool:
         """Whether it has not ended yet."""
-        return self._background.end is None
+        is_running: bool = self._way.call(look, self._background.is_running)
+        return is_running
 
     def wait(self, timeout: float | None = None) -> CommandResult:
         """Return what came of it, with the last 1 MiB of each stream.
@@ -49,7 +50,7 @@ class Process:
         Raises:
             TimedOut: it still runs after `timeout` seconds, and goes on.
         """
-        result = self._node.call(self._background.result, timeout)
+        result = self._way.call(self._background.result, timeout)
         if result is None:
             raise TimedOut(
                 f"process {self.id} still runs after {timeout} s; wait longer, or kill it",
@@ -59,40 +60,40 @@ class Process:
 
     def output(self) -> Generator[Output, None]:
         """Yield both streams in order: the last 1 MiB of what was printed, and all that follows."""
-        reader = self._node.call(look, self._background.read_output)
+        reader = self._way.call(look, self._background.read_output)
         try:
-            while (output := self._node.call(reader.read)) is not None:
+            while (output := self._way.call(reader.read)) is not None:
                 yield output
         finally:
-            self._node.call(reader.close)
+            self._way.call(reader.close)
 
     def logs(self, stream: Stream = "stdout", *, tail_bytes: int | None = None) -> bytes:
         """Return the last bytes of a stream; at most 1 MiB of each is kept."""
-        kept: bytes = self._node.call(
+        kept: bytes = self._way.call(
             look, self._background.logs, stream=stream, tail_bytes=tail_bytes
         )
         return kept
 
     def write(self, data: bytes | str) -> None:
         """Send text or bytes to standard input; only with `keep_stdin`."""
-        self._node.call(self._background.write, as_bytes(data))
+        self._way.call(self._background.write, as_bytes(data))
 
     def close_stdin(self) -> None:
         """Let standard input end; safe to call twice."""
-        self._node.call(self._background.close_stdin)
+        self._way.call(self._background.close_stdin)
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and its group; nothing happens once it has ended."""
-        self._node.call(self._background.signal, number)
+        self._way.call(self._background.signal, number)
 
     def stop(self, grace: float = 5.0) -> CommandResult:
         """Ask it to end with TERM; after `grace` seconds kill it and everything it started."""
-        self._node.call(self._background.stop, grace)
+        self._way.call(self._background.stop, grace)
         return self.wait()
 
     def kill(self) -> CommandResult:
         """End it and everything it started at once."""
-        self._node.call(self._background.kill)
+        self._way.call(self._background.kill)
         return self.wait()
 
     def __enter__(self) -> Self:

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from atoll.client.calls import as_bytes
-from atoll.client.embedded import HostedSandbox, HostedTerminal, Node
 from atoll.client.errands import look, take
+from atoll.client.face import SandboxFace, TerminalFace, Way
 from atoll.model.ids import ProcessId
 from atoll.model.process import ProcessEnd, TerminalSize
 
@@ -17,7 +17,7 @@ from atoll.model.process import ProcessEnd, TerminalSize
 class Terminals:
     """Opens terminals in one sandbox."""
 
-    def __init__(self, open_: Callable[[], tuple[Node, HostedSandbox]]) -> None:
+    def __init__(self, open_: Callable[[], tuple[Way, SandboxFace]]) -> None:
         self._open = open_
 
     def open(
@@ -31,16 +31,16 @@ class Terminals:
     ) -> Terminal:
         """Start a shell, a shell line or an argument list on a terminal of its own."""
         size = TerminalSize(rows, columns)
-        node, hosted = self._open()
-        opened = node.call(hosted.terminals.open, command, size=size, cwd=cwd, env=envs)
-        return Terminal(node, opened)
+        way, hosted = self._open()
+        opened = way.call(hosted.terminals.open, command, size=size, cwd=cwd, env=envs)
+        return Terminal(way, opened)
 
 
 class Terminal:
     """An interactive process with a screen size; leaving its context ends it."""
 
-    def __init__(self, node: Node, hosted: HostedTerminal) -> None:
-        self._node = node
+    def __init__(self, way: Way, hosted: TerminalFace) -> None:
+        self._way = way
         self._hosted = hosted
 
     @property
@@ -50,28 +50,28 @@ class Terminal:
 
     def output(self) -> Generator[bytes, None]:
         """Yield what appears on the screen; may be read once, ends with the process."""
-        pieces = self._node.call(look, self._hosted.read)
+        pieces = self._way.call(look, self._hosted.read)
         try:
-            while (piece := self._node.call(take, pieces)) is not None:
+            while (piece := self._way.call(take, pieces)) is not None:
                 yield piece
         finally:
-            self._node.call(pieces.aclose)
+            self._way.call(pieces.aclose)
 
     def write(self, data: bytes | str) -> None:
         """Type; raises `Conflict` once the process has ended."""
-        self._node.call(self._hosted.write, as_bytes(data))
+        self._way.call(self._hosted.write, as_bytes(data))
 
     def resize(self, rows: int, columns: int) -> None:
         """Change the size; the process is told."""
-        self._node.call(self._hosted.resize, TerminalSize(rows, columns))
+        self._way.call(self._hosted.resize, TerminalSize(rows, columns))
 
     def wait(self) -> ProcessEnd:
         """Return how the process ended."""
-        return self._node.call(self._hosted.wait)
+        return self._way.call(self._hosted.wait)
 
     def close(self) -> None:
         """End everything that runs on it; safe to call twice."""
-        self._node.call(self._hosted.close)
+        self._way.call(self._hosted.close)
 
     def __enter__(self) -> Self:
         return self

@@ -5,27 +5,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atoll.client.embedded import Node, share_node
-from atoll.client.errands import list_workspaces, remove_workspace, tell_workspace
-from atoll.engines.catalog import DEFAULT_ENGINE
+from atoll.client.nodes import find_errands
 from atoll.model.sandbox import WorkspaceInfo
 
 
 class Workspaces:
     """The workspaces of this user: made by `Sandbox(workspace=…)`, they stay until they are removed."""
 
-    def __init__(self, *, engine: str | None = None) -> None:
-        self._engine = engine or DEFAULT_ENGINE
+    def __init__(
+        self, *, engine: str | None = None, url: str | None = None, token: str | None = None
+    ) -> None:
+        """Say whose: those of the server at `url`, else at ATOLL_URL, else of this machine."""
+        self._errands = find_errands(url, token, engine)
 
     def list(self) -> Sequence[WorkspaceInfo]:
         """Return facts about all of them, the newest first."""
-        node = share_node(self._engine)
-        return Node(node).call(list_workspaces, node)
+        return self._errands.way.call(self._errands.list_workspaces)
 
     def find(self, workspace: str) -> WorkspaceInfo:
         """Return facts about one; raises `NotFound`."""
-        node = share_node(self._engine)
-        return Node(node).call(tell_workspace, node, workspace)
+        return self._errands.way.call(self._errands.find_workspace, workspace)
 
     def remove(self, workspace: str) -> None:
         """Remove one with all its files.
@@ -34,5 +33,4 @@ class Workspaces:
             NotFound: there is none.
             Conflict: a sandbox has it.
         """
-        node = share_node(self._engine)
-        Node(node).call(remove_workspace, node, workspace)
+        self._errands.way.call(self._errands.remove_workspace, workspace)

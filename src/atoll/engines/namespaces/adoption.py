@@ -8,13 +8,13 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 
+from atoll.engines.cgroups.contract import SandboxCgroup
 from atoll.engines.namespaces.boot import (
     Booted,
     is_over,
     kill_and_wait,
     receive_hello,
 )
-from atoll.engines.namespaces.cgroups.contract import SandboxCgroup
 from atoll.engines.namespaces.lasting_keeper import Kept
 from atoll.engines.namespaces.origins import is_sandbox_of, pid_of
 from atoll.engines.namespaces.parts import Parts

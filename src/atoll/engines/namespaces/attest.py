@@ -39,6 +39,7 @@ class Host:
 
     namespaces: Mapping[str, str]
     masked: frozenset[str]  # what this kernel has in /proc that sandboxes must not see
+    filters: int  # of system calls, that this process has itself and all its children inherit
 
 
 def look_at_host(proc: Path = _PROC) -> Host:
@@ -46,7 +47,9 @@ def look_at_host(proc: Path = _PROC) -> Host:
     names = (*MASKED_FILES, *MASKED_DIRECTORIES)
     with _open_process(proc / "self") as own:
         namespaces = own.namespaces(_NAMESPACES)
-    return Host(namespaces, frozenset(f"/proc/{name}" for name in names if (proc / name).exists()))
+        filters = int(own.status().get("Seccomp_filters", "0"))
+    masked = frozenset(f"/proc/{name}" for name in names if (proc / name).exists())
+    return Host(namespaces, masked, filters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +139,7 @@ class _Process:
 
     def status(self) -> dict[str, str]:
         """Return the lines of `status` by name."""
-        pairs = (line.partition(":") for line in self.read("status").splitlines())
-        return {key: value.strip() for key, _, value in pairs}
+        return dict([line.partition(":\t")[::2] for line in self.read("status").splitlines()])
 
     def namespaces(self, names: Iterable[str]) -> dict[str, str]:
         """Return the kernel's names of its namespaces."""
@@ -175,7 +177,7 @@ def _process_differences(
     yield from _privilege_differences(
         status, expected.host_uid, expected.host_gid, keeps_groups=expected.keeps_groups
     )
-    yield from _filter_differences(status)
+    yield from _filter_differences(status, expected.host)
     yield from _limit_differences(process.read("limits"), expected.rlimits)
     yield from _cgroup_differences(process.read("cgroup"), expected.cgroups)
 
@@ -205,7 +207,7 @@ def _privilege_differences(
     for name, wanted in (("Uid", uid), ("Gid", gid)):
         if status[name].split() != [str(wanted)] * 4:
             yield f"{name} is {status[name]}, not {wanted}"
-    if status["Groups"] and not keeps_groups:
+    if status["Groups"].strip() and not keeps_groups:
         yield f"supplementary groups {status['Groups']} were kept"
     for name in _CAPABILITY_SETS:
         if int(status[name], 16):
@@ -219,8 +221,9 @@ def _first_process_differences(status: Mapping[str, str]) -> Iterator[str]:
         yield f"its first process has pid {status['NSpid'].split()[-1]} inside"
 
 
-def _filter_differences(status: Mapping[str, str]) -> Iterator[str]:
-    for name, wanted in (("Seccomp", "2"), ("Seccomp_filters", "1")):
+def _filter_differences(status: Mapping[str, str], host: Host) -> Iterator[str]:
+    # Ours is one more than what a container or a service puts on all that runs in it.
+    for name, wanted in (("Seccomp", "2"), ("Seccomp_filters", str(host.filters + 1))):
         if status.get(name, wanted) != wanted:
             yield f"{name} is {status[name]}, not {wanted}"
 
@@ -257,21 +260,28 @@ def _mount_differences(text: str, expected: Expected) -> Iterator[str]:
     writable = _WRITABLE | expected.writable_mounts
     points, options_of_root = [], None
     for line in text.splitlines():
-        fields = line.split()
-        point, options = fields[4], fields[5].split(",")
+        _id, _parent, _device, _root, point, text_of_options, rest = line.split(" ", 6)
+        options = text_of_options.split(",")
         points.append(point)
-        kind = fields[fields.index("-") + 1]
         if point == "/":
-            options_of_root = (kind, options)
+            options_of_root = (_kind_of_mount(rest), options)
         if "nosuid" not in options:
             yield f"{point} is mounted without nosuid"
-        if "ro" not in options and point not in writable:
+        if "ro" in options:
+            continue
+        if point not in writable:
             yield f"{point} is mounted writable"
-        if "ro" not in options and "nodev" not in options and kind != "devpts":
+        if "nodev" not in options and _kind_of_mount(rest) != "devpts":
             yield f"{point} is mounted without nodev"
     if options_of_root is None or options_of_root[0] != "tmpfs" or "ro" not in options_of_root[1]:
         yield f"the root is {options_of_root}, not a read-only tree of its own"
     yield from _missing_mounts(points, expected.host)
+
+
+def _kind_of_mount(rest: str) -> str:
+    """Return the file system of a mount from what comes after its options: any number of other fields, and a dash."""
+    fields = rest.split()
+    return fields[fields.index("-") + 1]
 
 
 def _missing_mounts(points: list[str], host: Host) -> Iterator[str]:

@@ -12,9 +12,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from atoll.engines.cgroups.contract import SandboxCgroup
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Expected, Place, attest_process
-from atoll.engines.namespaces.cgroups.contract import SandboxCgroup
+from atoll.engines.namespaces.limits import data_bytes
 from atoll.engines.namespaces.plumbing import Plumbing, open_kernel_plumbing
 from atoll.engines.namespaces.shelf import Shelf
 from atoll.engines.namespaces.wire import VERSION, InitHello, SpawnFlag, SpawnRequest
@@ -94,7 +95,8 @@ def spawn_request(
         hostname=spec.hostname.encode(),
     )
     if cgroup is None:
-        request.processes, request.data_bytes = resolved.processes, resolved.memory_bytes
+        request.processes = resolved.processes
+        request.data_bytes = data_bytes(resolved, spec.template)
     for slot, (target, writable) in zip(request.mount, targets, strict=False):
         slot.path, slot.writable = os.fsencode(target), writable
     return request

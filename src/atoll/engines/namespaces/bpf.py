@@ -11,45 +11,15 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-ALLOW = 0x7FFF0000
+from atoll.engines.system_calls.verdicts import Verdict
+
 KILL_PROCESS = 0x80000000
-_ERRNO = 0x00050000
 
 _LOAD_WORD, _AND = 0x20, 0x54
 _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x05, 0x15, 0x35, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _MOST_INSTRUCTIONS = 4096
 _FARTHEST = 255  # of a conditional jump
-
-
-def errno_verdict(errno: int) -> int:
-    """Return the verdict that answers a call with `errno`."""
-    return _ERRNO | errno
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """If argument `index`, masked, equals one of `values`, the verdict is `then`.
-
-    With `and_also`, another argument has to have that value, too.
-    """
-
-    index: int
-    values: tuple[int, ...]
-    then: int
-    mask: int = 0xFFFFFFFF
-    and_also: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """Tests in order; the first that fits decides, else `otherwise` does."""
-
-    tests: tuple[Test, ...]
-    otherwise: int
-
-
-Verdict = int | Arguments
 
 
 @dataclass(frozen=True, slots=True)

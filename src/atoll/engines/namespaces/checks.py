@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from atoll.engines.cgroups.layout import detect
+from atoll.engines.cgroups.trees import open_tree
 from atoll.engines.contract import Check
 from atoll.engines.namespaces import mounts
 from atoll.engines.namespaces.boot import boot, spawn_request
-from atoll.engines.namespaces.cgroups.layout import detect
-from atoll.engines.namespaces.cgroups.trees import open_tree
 from atoll.engines.namespaces.keeper import OwnedKeeper
-from atoll.engines.namespaces.kept_workspaces import missing_for_images
 from atoll.engines.namespaces.seccomp import filter_for
 from atoll.engines.namespaces.zygotes import ZygoteAge
+from atoll.engines.workspace_images import missing_for_images
 from atoll.errors import AtollError, Unavailable
 from atoll.model.sandbox import SandboxSpec
 
@@ -101,7 +101,12 @@ def check_cgroups(describe: Callable[[], str]) -> Check:
 def check_images(missing: Sequence[str]) -> Check:
     """Workspaces that are kept are held to their size by the kernel."""
     if not missing:
-        return Check("workspace sizes", True, "each in an image of its own", required=False)
+        return Check(
+            "workspace sizes",
+            True,
+            "in memory: tmpfs of that size; kept: an ext4 image on a loop device each",
+            required=False,
+        )
     found = f"missing for images: {', '.join(missing)}; folders are measured instead"
     fix = "start Atoll as root with e2fsprogs and loop devices, or accept sizes that are watched"
     return Check("workspace sizes", False, found, fix, required=False)

@@ -8,13 +8,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
+from atoll.engines import roots
+from atoll.engines.cgroups.contract import SandboxCgroup
+from atoll.engines.cgroups.trees import can_freeze
 from atoll.engines.contract import Check, Feature, Lasting
+from atoll.engines.mount_rules import check_mount
 from atoll.engines.namespaces import channel, limits, mounts, seccomp
 from atoll.engines.namespaces.adoption import (
     LeftInit,
@@ -39,8 +43,6 @@ from atoll.engines.namespaces.boot import (
     receive_kernel_pid,
     spawn_request,
 )
-from atoll.engines.namespaces.cgroups.contract import SandboxCgroup
-from atoll.engines.namespaces.cgroups.trees import can_freeze
 from atoll.engines.namespaces.kept_workspaces import KeptFolder, find_kept
 from atoll.engines.namespaces.origins import is_child
 from atoll.engines.namespaces.parts import Parts, open_parts
@@ -53,8 +55,13 @@ from atoll.engines.namespaces.zygotes import Jail, ZygoteAge
 from atoll.errors import Conflict, InvalidRequest, NotFound, Unavailable, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.limits import EnforcedBy, LimitsInfo, ResolvedLimits
-from atoll.model.sandbox import Mount, SandboxSpec
-from atoll.model.template import BASE_TEMPLATE, TemplateTree
+from atoll.model.sandbox import SandboxSpec
+from atoll.model.template import (
+    DENO_TEMPLATE,
+    NODE_TEMPLATE,
+    R_TEMPLATE,
+    TemplateTree,
+)
 
 _ENDING_SECONDS = 0.5
 BINARIES = Path(__file__).parent / "native" / "bin"
@@ -93,14 +100,16 @@ class NamespaceEngine:
         self._opening = threading.Lock()
         self._closed = False
 
-    @property
+    @cached_property  # every create asks, and the answer is a walk through cgroups
     def features(self) -> frozenset[Feature]:
         """What this engine can do on this machine beyond commands and files."""
         features = {
             Feature.TERMINALS,
+            Feature.TERMINAL_END,
             Feature.PORTS,
             Feature.MOUNTS,
             Feature.PERSISTENT_WORKSPACES,
+            Feature.KERNELS,
             Feature.CREATE_HERE,
         }
         if self._settings.trees:
@@ -127,6 +136,14 @@ class NamespaceEngine:
         _check_spec(spec)
         with our_errors():
             return self._create(spec)
+
+    async def image_of(self, spec: SandboxSpec) -> str:
+        """Templates are trees here."""
+        raise Unsupported("engine 'namespaces' has no images")
+
+    async def resume(self, spec: SandboxSpec) -> NamespaceSandbox:
+        """Nothing is kept of one that was stopped but its workspace: it is made anew."""
+        raise Unsupported("engine 'namespaces' makes a sandbox that was stopped anew")
 
     def free_bytes(self) -> int | None:
         """Return how much more memory sandboxes may have together, where cgroups count it."""
@@ -196,11 +213,18 @@ class NamespaceEngine:
         with parts.making_jails:
             if parts.lasting is not None:
                 parts.forget_dead_jails()
-            if name not in parts.jails:
+            if name not in parts.jails or self._was_rebuilt(name, parts.jails[name]):
                 template = self._find_template(name)
                 kept = self._find_kept_jail(parts, template)
                 parts.jails[name] = kept or self._make_jail(parts, template)
             return parts.jails[name]
+
+    def _was_rebuilt(self, name: str, jail: Jail) -> bool:
+        """Whether another tree goes by the name of a jail's template now; sandboxes that it has keep theirs."""
+        template = jail.template
+        if template.built is None:
+            return False
+        return not template.is_current or self._settings.trees[name]().built != template.built
 
     def _find_kept_jail(self, parts: Parts, template: mounts.Template) -> Jail | None:
         """Return a jail that an earlier program made, if it would be made the same way now."""
@@ -255,20 +279,29 @@ class NamespaceEngine:
 
     def _find_template(self, name: str) -> mounts.Template:
         binaries = self._settings.binaries
+        if name == DENO_TEMPLATE and name in self._settings.trees:
+            return mounts.deno_template(binaries / "init", self._settings.trees[name]())
         if name in self._settings.trees:
-            return mounts.python_template(binaries, self._settings.trees[name]())
+            tree = self._settings.trees[name]()
+            if tree.root is not None:
+                return mounts.image_template(binaries / "init", tree)
+            return mounts.python_template(binaries, tree)
+        if name == R_TEMPLATE:
+            return mounts.r_template(binaries)
+        if name == NODE_TEMPLATE:
+            return mounts.node_template(binaries / "init")
         return mounts.base_template(binaries / "init")
 
     # --- creating ----------------------------------------------------------------------------------------
 
     def _create(self, spec: SandboxSpec) -> NamespaceSandbox:
         resolved = spec.resolve_limits()
-        self._check_template(spec)
+        roots.check_template(spec, self._settings.trees)
         most = MAX_MOUNTS - (spec.workspace is not None) - (spec.network_files is not None)
         if len(spec.mounts) > most:
             raise InvalidRequest(f"{len(spec.mounts)} mounts were asked for, the most is {most}")
         for mount in spec.mounts:
-            self._check_mount(mount)
+            check_mount(mount, self._settings.mountable, longest_target=MAX_TARGET)
         parts = self._open()
         if spec.id in parts.sandboxes or spec.id in parts.leftovers:
             raise Conflict(f"a sandbox {spec.id} exists already; leave the id out to get a new one")
@@ -277,7 +310,7 @@ class NamespaceEngine:
         with ExitStack() as resources:
             host_id = _take_id(parts, resources)
             cgroup = _plan_cgroup(parts, spec.id, resolved, resources)
-            birth = self._birth(parts, spec, host_id, cgroup)
+            birth = self._birth(parts, spec, resolved, host_id, cgroup)
             resources.callback(birth.shelf.clear)
             booted, place, kernel = self._boot(parts, jail, birth, resources)
             sandbox = NamespaceSandbox(
@@ -295,16 +328,20 @@ class NamespaceEngine:
         return sandbox
 
     def _birth(
-        self, parts: Parts, spec: SandboxSpec, host_id: int, cgroup: SandboxCgroup | None
+        self,
+        parts: Parts,
+        spec: SandboxSpec,
+        resolved: ResolvedLimits,
+        host_id: int,
+        cgroup: SandboxCgroup | None,
     ) -> Birth:
-        resolved = spec.resolve_limits()
         expected = self._expected(parts.host, spec, resolved, host_id, cgroup)
         return Birth(spec, resolved, host_id, cgroup, expected, parts.shelf(spec.id))
 
     # --- adopting ----------------------------------------------------------------------------------------
 
     def _adopt(self, spec: SandboxSpec) -> NamespaceSandbox:
-        self._check_template(spec)
+        roots.check_template(spec, self._settings.trees)
         parts = self._open()
         leftover = take_leftover(parts, spec.id)
         init = take_init(leftover, spec.id)
@@ -327,7 +364,7 @@ class NamespaceEngine:
         booted = init.boot()
         resolved = spec.resolve_limits()
         cgroup = None if parts.tree is None else parts.tree.find(spec.id, resolved)
-        birth = self._birth(parts, spec, init.note.host_id, cgroup)
+        birth = self._birth(parts, spec, resolved, init.note.host_id, cgroup)
         place = self._attest_again(birth, booted)
         held = _enforcement(parts, spec)
         sandbox = NamespaceSandbox(
@@ -399,7 +436,7 @@ class NamespaceEngine:
                         parts.keeper.open_mount(spec.network_files, writable=False, uid=host_id)
                     )
                     handed_over.callback(os.close, fds[-1])
-                if spec.kernel:
+                if spec.kernel and jail.template.language is not None:
                     kernel, kernel_fds = open_kernel_plumbing()
                     undo.callback(kernel.close)
                     fds += kernel_fds
@@ -438,43 +475,10 @@ class NamespaceEngine:
             host_gid=host_id or os.getegid(),
             keeps_groups=self._rootless,
             hostname=spec.hostname,
-            rlimits=limits.rlimits(resolved, cgroups=cgroup is not None),
+            rlimits=limits.rlimits(resolved, spec.template, cgroups=cgroup is not None),
             cgroups=cgroup.paths if cgroup is not None else {},
             writable_mounts=frozenset(mount.target for mount in spec.mounts if not mount.read_only),
         )
-
-    def _check_template(self, spec: SandboxSpec) -> None:
-        if spec.template not in (BASE_TEMPLATE, *self._settings.trees):
-            known = ", ".join((BASE_TEMPLATE, *self._settings.trees))
-            raise InvalidRequest(
-                f"there is no template {str(spec.template)[:80]!r}; there is: {known}",
-                template=str(spec.template)[:80],
-            )
-        if spec.kernel and spec.template not in self._settings.trees:
-            raise Unsupported(f"template {spec.template!r} has no interpreter to fork kernels from")
-
-    def _check_mount(self, mount: Mount) -> None:
-        source = Path(mount.source)
-        if ".." in source.parts or not any(
-            source.is_relative_to(path) for path in self._settings.mountable
-        ):
-            raise InvalidRequest(
-                f"host directory {mount.source!r} may not be mounted; the operator lists those that may",
-                path=mount.source,
-            )
-        mounts.check_source(mount.source)
-        target = mount.target
-        parts = target.split("/")
-        if (
-            not target.startswith(("/workspace/", "/mnt/"))
-            or "" in parts[1:]
-            or ".." in parts
-            or "\0" in target
-            or len(os.fsencode(target)) >= MAX_TARGET
-        ):
-            raise InvalidRequest(
-                f"mount target {target!r} has to lie below /workspace or /mnt", path=target
-            )
 
 
 def _hand_over(
@@ -514,6 +518,7 @@ def _settle_at_end(spec: SandboxSpec, resources: ExitStack) -> None:
 def _check_spec(spec: SandboxSpec) -> None:
     if not isinstance(spec, SandboxSpec):
         raise InvalidRequest(f"an engine makes a SandboxSpec, not {type(spec).__name__}")
+    spec.refuse_container(NamespaceEngine.name)
 
 
 def _keep_init(birth: Birth, jail: Jail, kernel: Plumbing | None, init: int, pidfd: int) -> None:

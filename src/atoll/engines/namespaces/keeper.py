@@ -17,11 +17,7 @@ from pathlib import Path
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.mounts import Template
-from atoll.engines.namespaces.wire import (
-    KeeperOp,
-    KeeperRequest,
-    StepReply,
-)
+from atoll.engines.namespaces.wire import KeeperOp, KeeperRequest, StepReply
 from atoll.engines.namespaces.zygotes import Jail, ZygoteAge, check_reply
 from atoll.errors import InvalidRequest, Unavailable, Unsupported
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from atoll.errors import Unsupported
 from atoll.model.limits import EnforcedBy, Limits, ResolvedLimits
+from atoll.model.template import DENO_TEMPLATE
 
 _BY_CGROUP: Mapping[str, EnforcedBy] = {
     "memory_bytes": "cgroup",
@@ -26,6 +27,8 @@ _ALWAYS: Mapping[str, EnforcedBy] = {
     "open_files": "rlimit",
     "file_bytes": "rlimit",
 }
+# Deno claims half a gigabyte for the code of each of its threads and uses a few pages of it.
+_RESERVED: Mapping[str, int] = {DENO_TEMPLATE: 2 << 30}
 
 
 def enforcement(
@@ -50,7 +53,12 @@ def enforcement(
     return held
 
 
-def rlimits(limits: ResolvedLimits, *, cgroups: bool) -> dict[str, int]:
+def data_bytes(limits: ResolvedLimits, template: str) -> int:
+    """Return what a process may have of its own where there is no cgroup, used or not."""
+    return limits.memory_bytes + _RESERVED.get(template, 0)
+
+
+def rlimits(limits: ResolvedLimits, template: str, *, cgroups: bool) -> dict[str, int]:
     """Return the resource limits of each process, by their names in /proc/PID/limits."""
     wanted = {
         "Max core file size": 0,
@@ -60,5 +68,5 @@ def rlimits(limits: ResolvedLimits, *, cgroups: bool) -> dict[str, int]:
     }
     if not cgroups:
         wanted["Max processes"] = limits.processes
-        wanted["Max data size"] = limits.memory_bytes
+        wanted["Max data size"] = data_bytes(limits, template)
     return wanted

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from atoll.engines.cgroups.claims import PREFIX
+from atoll.engines.cgroups.contract import CgroupTree
+from atoll.engines.cgroups.layout import detect
+from atoll.engines.cgroups.trees import find_tree, most_memory
 from atoll.engines.contract import Lasting
 from atoll.engines.namespaces.attest import Host, look_at_host
-from atoll.engines.namespaces.cgroups.claims import PREFIX
-from atoll.engines.namespaces.cgroups.contract import CgroupTree
-from atoll.engines.namespaces.cgroups.layout import detect
-from atoll.engines.namespaces.cgroups.trees import find_tree
 from atoll.engines.namespaces.drains import Drains
 from atoll.engines.namespaces.idmap import HostIds
 from atoll.engines.namespaces.keeper import OwnedKeeper
@@ -35,15 +35,11 @@ from atoll.engines.namespaces.workspace_watch import WorkspaceWatch
 from atoll.engines.namespaces.zygotes import Jail
 from atoll.errors import Unavailable
 from atoll.model.ids import SandboxId
-from atoll.model.sizes import MIB
 
 Keeper: TypeAlias = OwnedKeeper | LastingKeeper
 
 # What a keeper that lasts holds for the engine itself, and for its jails.
 _ENGINE, _JAIL = "engine", "jail"
-# What sandboxes leave to the host of its memory: so much, or one part in so many if that is more.
-_HOST_BYTES = 256 * MIB
-_HOST_SHARE = 20
 
 
 @dataclass(slots=True)
@@ -186,7 +182,7 @@ def open_parts(
             undo.callback(tree.release if lasting is not None else tree.remove)
         keeper = open_keeper(binaries, lasting, rootless=rootless)
         undo.callback(keeper.leave)
-        most = memory_bytes or _most_memory()
+        most = memory_bytes or most_memory()
         left = sort_by_group(keeper.recall()) if isinstance(keeper, LastingKeeper) else {}
         ids, zygote_id = _open_ids(data_dir, left.get(_ENGINE, Leftover()))
         if ids is not None:
@@ -251,12 +247,6 @@ def _tree_name(lasting: Lasting | None) -> str:
     # The path alone could be another's in a container that shares the cgroups.
     mark = f"{facts.st_dev} {facts.st_ino} {directory}"
     return PREFIX + hashlib.sha256(mark.encode()).hexdigest()[:12]
-
-
-def _most_memory() -> int:
-    """Return what all sandboxes together may have of this machine's memory."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return total - max(_HOST_BYTES, total // _HOST_SHARE)
 
 
 def _find_tree(name: str) -> CgroupTree | None:

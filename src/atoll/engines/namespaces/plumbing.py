@@ -12,8 +12,7 @@ import anyio
 
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.lasting_keeper import Kept
-from atoll.engines.namespaces.wire import RunFlag, RunHeader
-from atoll.model.process import Command, Output, Stream, TerminalSize
+from atoll.model.process import Command, Output, Stream
 
 _CONTROL, _CHANNEL, _FAILURES = "control", "channel", "failures"
 
@@ -97,9 +96,11 @@ def wake_waiting(descriptor: socket.socket | int) -> None:
         anyio.notify_closing(descriptor)
 
 
-def open_plumbing(command: Command) -> tuple[Plumbing, socket.socket, list[int]]:
+def open_plumbing(
+    command: Command, *, with_channel: bool = False
+) -> tuple[Plumbing, socket.socket, list[int]]:
     """Return the host's ends, the supervisor's control socket, and where the process tells of a failed
-    start and has its standard streams."""
+    start and has its standard streams. With a channel, standard input is the process's end of it."""
     control, theirs = channel.socket_pair()
     plumbing = Plumbing(control)
     given: list[int] = []
@@ -107,7 +108,10 @@ def open_plumbing(command: Command) -> tuple[Plumbing, socket.socket, list[int]]
         control.setblocking(False)
         plumbing.failures, failures = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         given.append(failures)
-        if command.terminal is None:
+        if with_channel:
+            _open_channel(plumbing, given)
+            _open_outputs(plumbing, given)
+        elif command.terminal is None:
             _open_streams(command, plumbing, given)
     except BaseException:
         plumbing.close()
@@ -115,6 +119,13 @@ def open_plumbing(command: Command) -> tuple[Plumbing, socket.socket, list[int]]
         channel.close_all(given)
         raise
     return plumbing, theirs, given
+
+
+def _open_channel(plumbing: Plumbing, given: list[int]) -> None:
+    """Give the plumbing a kernel's channel, and the kernel's end to `given`."""
+    plumbing.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    given.append(theirs.detach())
+    plumbing.channel.setblocking(False)
 
 
 def _open_streams(command: Command, plumbing: Plumbing, given: list[int]) -> None:
@@ -166,20 +177,3 @@ def open_kernel_plumbing() -> tuple[Plumbing, list[int]]:
         channel.close_all(given)
         raise
     return plumbing, given
-
-
-def payload(command: Command, directory: str) -> bytes:
-    """Return the command as the supervisor reads it."""
-    variables = [f"{name}={value}" for name, value in command.env.items()]
-    strings = [directory, *command.argv, *variables]
-    text = b"".join(each.encode("utf-8", "surrogateescape") + b"\0" for each in strings)
-    size = command.terminal or TerminalSize()
-    header = RunHeader(
-        flags=RunFlag.TERMINAL if command.terminal else 0,
-        arguments=len(command.argv),
-        variables=len(variables),
-        rows=size.rows,
-        columns=size.columns,
-        text_bytes=len(text),
-    )
-    return bytes(header) + text

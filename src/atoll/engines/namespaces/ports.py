@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 import stat
@@ -11,9 +10,10 @@ from typing import Protocol
 
 import anyio
 
+from atoll.engines.inside.loopback import check_port, parse_loopback
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.wire import InitOp, StepReply
-from atoll.errors import Conflict, InvalidRequest, Unavailable
+from atoll.errors import Conflict, Unavailable
 
 _SECONDS = 10.0
 
@@ -39,9 +39,9 @@ class Ports:
 
     async def connect(self, port: int) -> socket.socket:
         """Return a stream connected to a port."""
-        _check_port(port, lowest=1)
+        check_port(port, lowest=1)
         try:
-            return await self._open(InitOp.CONNECT, port, "127.0.0.1")
+            return await self._open(InitOp.CONNECT, port, socket.INADDR_LOOPBACK)
         except OSError as error:
             raise Unavailable(
                 f"nothing listens on port {port} in the sandbox: {error.strerror}"
@@ -49,10 +49,10 @@ class Ports:
 
     async def listen(self, port: int, address: str) -> socket.socket:
         """Return a socket that listens on a port."""
-        _check_port(port, lowest=self._lowest)
-        _check_loopback(address)
+        check_port(port, lowest=self._lowest)
+        number = parse_loopback(address)
         try:
-            return await self._open(InitOp.LISTEN, port, address)
+            return await self._open(InitOp.LISTEN, port, number)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise Conflict(f"port {port} is taken in the sandbox; choose another") from error
@@ -60,13 +60,12 @@ class Ports:
                 f"the sandbox cannot listen on port {port}: {error.strerror}"
             ) from error
 
-    async def _open(self, op: InitOp, port: int, address: str) -> socket.socket:
+    async def _open(self, op: InitOp, port: int, address: int) -> socket.socket:
         ours, theirs = channel.socket_pair()
         ours.setblocking(False)
         with ours:
             with theirs:
-                number = int(ipaddress.IPv4Address(address))
-                self._loopback.ask_for_port(op, theirs.fileno(), port, number)
+                self._loopback.ask_for_port(op, theirs.fileno(), port, address)
             with anyio.move_on_after(_SECONDS):
                 await anyio.wait_readable(ours)
                 reply, fds = channel.receive(ours, StepReply)
@@ -77,19 +76,3 @@ class Ports:
                     raise OSError(reply.error, os.strerror(reply.error))
                 return socket.socket(fileno=channel.the_one(fds, stat.S_ISSOCK))
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-
-
-def _check_port(port: int, *, lowest: int) -> None:
-    if isinstance(port, bool) or not isinstance(port, int) or not lowest <= port <= 65535:
-        raise InvalidRequest(f"port {port!r} has to be a number between {lowest} and 65535")
-
-
-def _check_loopback(address: str) -> None:
-    try:
-        loopback = ipaddress.IPv4Address(address).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise InvalidRequest(
-            f"address {address!r} is not on the sandbox's loopback, such as 127.0.0.1"
-        )

@@ -19,18 +19,19 @@ from typing import Protocol
 import anyio
 import anyio.lowlevel
 
-from atoll.engines.namespaces import channel
-from atoll.engines.namespaces.failed_starts import explain_failed_start
-from atoll.engines.namespaces.lasting_keeper import Kept
-from atoll.engines.namespaces.outputs import Outputs
-from atoll.engines.namespaces.plumbing import Plumbing, wake_waiting
-from atoll.engines.namespaces.shelf import Shelf, end_note, parse_end
-from atoll.engines.namespaces.wire import (
+from atoll.engines.inside.endings import check_signal, parse_status
+from atoll.engines.inside.failed_starts import explain_failed_start
+from atoll.engines.inside.wire import (
     SupervisorEvent,
     SupervisorOp,
     SupervisorReport,
     SupervisorRequest,
 )
+from atoll.engines.namespaces import channel
+from atoll.engines.namespaces.lasting_keeper import Kept
+from atoll.engines.namespaces.outputs import Outputs
+from atoll.engines.namespaces.plumbing import Plumbing, wake_waiting
+from atoll.engines.namespaces.shelf import Shelf, end_note, parse_end
 from atoll.errors import Conflict, InvalidRequest
 from atoll.model.ids import ProcessId
 from atoll.model.process import Command, EndReason, Output, ProcessEnd, Stream, TerminalSize
@@ -39,6 +40,7 @@ from atoll.model.process import Command, EndReason, Output, ProcessEnd, Stream, 
 _LINGER_SECONDS = 0.2
 _KILL_SECONDS = 5.0
 _WAKE_SECONDS = 0.25
+_SIGNAL_SECONDS = 2.0
 _MOMENT = 0.0005
 _FAILURE = struct.Struct("2i")
 _END_OF_INPUT = b"\x04"
@@ -97,6 +99,7 @@ class NamespaceProcess:
         self._reader: int | None = None
         self._waiting = anyio.Lock()
         self._activity: select.epoll | None = None
+        self._ending: select.epoll | None = None
         self._guard = threading.RLock()
         self._reports = select.poll()
         self._reports.register(plumbing.control, select.POLLIN)
@@ -144,7 +147,11 @@ class NamespaceProcess:
     @property
     def ending(self) -> int:
         """A descriptor that is readable when the process has ended."""
-        return self._plumbing.control.fileno()
+        # Its own, as only one task can wait for a descriptor: others may wait for the supervisor meanwhile.
+        if self._ending is None:
+            self._ending = select.epoll()
+            self._ending.register(self._plumbing.control, select.EPOLLIN)
+        return self._ending.fileno()
 
     def hold(self) -> AbstractContextManager[None]:
         """Keep the descriptors open while a thread or another event loop uses them."""
@@ -398,32 +405,20 @@ class NamespaceProcess:
         elif report.event == SupervisorEvent.SIGNALLED:
             self._signals_sent += 1
         elif report.event == SupervisorEvent.ENDED and self._end is None:
-            self._set_end(self._owner.explain(self._ended(report.status)))
+            self._set_end(self._owner.explain(parse_status(report.status, killed=self._killed)))
 
     def _wake_others(self) -> None:
         # The reader of the outputs and those who wait for the end watch one socket: whoever is first takes
         # the report, and the others would wait for it forever.
         wake_waiting(self._plumbing.control)
+        if self._ending is not None:
+            wake_waiting(self._ending.fileno())
         if self._reader is not None:
             wake_waiting(self._reader)
 
-    def _ended(self, status: int) -> ProcessEnd:
-        if not os.WIFEXITED(status) and not os.WIFSIGNALED(status):
-            return ProcessEnd(None, signals.SIGKILL, EndReason.LOST)  # no supervisor says that
-        code = os.waitstatus_to_exitcode(status)
-        if code >= 0:
-            return ProcessEnd(code, None, EndReason.EXITED)
-        killed = self._killed and -code == signals.SIGKILL
-        return ProcessEnd(None, -code, EndReason.KILLED if killed else EndReason.SIGNALLED)
-
     async def signal(self, number: int) -> None:
         """Send a signal to the process and its group."""
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int)
-            or not 1 <= number <= signals.SIGRTMAX
-        ):
-            raise InvalidRequest(f"{number!r} is not a signal number; 15 asks to end, 9 ends")
+        check_signal(number)
         if self._collect_end() is None and not self._closed:
             self._signals_asked += 1
             self._tell(SupervisorRequest(op=SupervisorOp.SIGNAL, signal=number))
@@ -431,7 +426,7 @@ class NamespaceProcess:
 
     async def _until_signalled(self, count: int) -> None:
         """Whatever is done next must not be hit by it; a supervisor that was stopped is not waited for."""
-        with anyio.move_on_after(_WAKE_SECONDS):
+        with anyio.move_on_after(_SIGNAL_SECONDS):
             # Whoever comes first reads the report, in whatever thread: there is no event to wait for.
             while not self._is_signalled(count):  # noqa: ASYNC110
                 await anyio.sleep(_MOMENT)
@@ -505,9 +500,10 @@ class NamespaceProcess:
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._activity is not None:
-            wake_waiting(self._activity.fileno())
-            self._activity.close()
+        for watched in (self._activity, self._ending):
+            if watched is not None:
+                wake_waiting(watched.fileno())
+                watched.close()
         leftover = list(self._plumbing.outputs)
         self._plumbing.outputs.clear()
         self._plumbing.close()

@@ -16,27 +16,23 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from atoll.engines.cgroups.contract import Events, SandboxCgroup
+from atoll.engines.inside.commands import payload
+from atoll.engines.inside.wire import SupervisorOp, SupervisorRequest
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Place
 from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill, kill_and_wait
-from atoll.engines.namespaces.cgroups.contract import Events, SandboxCgroup
 from atoll.engines.namespaces.drains import Drains
 from atoll.engines.namespaces.plumbing import (
     Plumbing,
     open_plumbing,
-    payload,
     restore_plumbing,
 )
 from atoll.engines.namespaces.ports import Ports
 from atoll.engines.namespaces.process import KERNEL, NamespaceProcess
 from atoll.engines.namespaces.refusals import our_errors
 from atoll.engines.namespaces.shelf import InitNote, Leftover
-from atoll.engines.namespaces.wire import (
-    InitOp,
-    InitRequest,
-    SupervisorOp,
-    SupervisorRequest,
-)
+from atoll.engines.namespaces.wire import InitOp, InitRequest
 from atoll.engines.namespaces.workspace import NamespaceWorkspace
 from atoll.engines.namespaces.zygotes import Jail
 from atoll.errors import Conflict, InvalidRequest, LimitExceeded, NotFound, Unavailable, Unsupported
@@ -93,6 +89,7 @@ class NamespaceSandbox:
         self._gone = threading.Event()
         self._ending = anyio.Lock()
         self._freezing = anyio.Lock()
+        self._may_be_frozen = False
         self._calls: set[anyio.CancelScope] = set()
         self._waiting = anyio.Lock()
         self._workspace = NamespaceWorkspace(self, limits.limits.file_bytes)
@@ -134,7 +131,7 @@ class NamespaceSandbox:
     def restore(self) -> None:
         """Go on from what an earlier program has left."""
         if self._cgroup is not None and self._cgroup.is_frozen:
-            self._state = SandboxState.PAUSED
+            self._state, self._may_be_frozen = SandboxState.PAUSED, True
         seen = self._leftover.take("seen")
         if seen is not None:
             self._seen = Events(*map(int, seen.note.split()))
@@ -237,6 +234,16 @@ class NamespaceSandbox:
         kept = self._leftover.take(f"kept/{slot}")
         return () if kept is None else kept.fds
 
+    @property
+    def warm_language(self) -> str | None:
+        """The language of its zygote."""
+        return self._jail.template.language
+
+    @property
+    def image_command(self) -> Sequence[str]:
+        """None: there is no image."""
+        return ()
+
     def keep_kernel(self, plumbing: Plumbing) -> None:
         """Keep a kernel that was made together with the sandbox for the first who asks."""
         self._ready_kernels.append(plumbing)
@@ -245,13 +252,23 @@ class NamespaceSandbox:
         """Fork a kernel from the template's warm interpreter."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._check_running()
-        if not self._jail.template.interpreter:
+        if self.warm_language is None:
             raise Unsupported(
                 f"template {self._spec.template!r} has no interpreter to fork kernels from; create the sandbox"
                 " with template='python'"
             )
         process_id = process_id or new_process_id()
         return self._kernel_process(await self._join_kernel(process_id), process_id)
+
+    async def start_kernel(
+        self, command: Command, process_id: ProcessId | None = None
+    ) -> NamespaceProcess:
+        """Start a program that becomes a kernel."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        self._check_running()
+        process = self._launch(command, process_id or new_process_id(), with_channel=True)
+        await self._await_start(process)
+        return process
 
     def take_kernel(self) -> NamespaceProcess | None:
         """Return the kernel that was made together with the sandbox, once."""
@@ -280,14 +297,16 @@ class NamespaceSandbox:
         with self.call():
             return await anyio.to_thread.run_sync(join)
 
-    def _launch(self, command: Command, process_id: ProcessId) -> NamespaceProcess:
+    def _launch(
+        self, command: Command, process_id: ProcessId, *, with_channel: bool = False
+    ) -> NamespaceProcess:
         # Checked as a whole: the sandbox's variables count, too.
         whole = replace(command, env={**self._env, **command.env})
         directory = posixpath.join(WORKSPACE, command.cwd)
         with our_errors(), ExitStack() as given:
             memory = channel.sealed_memory("command", payload(whole, directory))
             given.callback(os.close, memory)
-            plumbing, control, streams = open_plumbing(command)
+            plumbing, control, streams = open_plumbing(command, with_channel=with_channel)
             given.callback(channel.close_all, streams)
             given.callback(control.close)
             shelf = self._shelf.below(process_id)
@@ -315,23 +334,40 @@ class NamespaceSandbox:
         """Return a socket that listens on the sandbox's own loopback."""
         return await self._ports.listen(port, address)
 
+    async def clean(self) -> None:
+        """A new one is as quick."""
+        raise Unsupported(
+            "engine 'namespaces' makes a new sandbox in milliseconds rather than cleaning one; create another one"
+        )
+
     async def pause(self) -> None:
         """Stop every process in place."""
+        self._use_at_home()
         async with self._freezing:
             if self.info.state is SandboxState.PAUSED:
                 return
             self._check_running()
+            self._may_be_frozen = True
             await anyio.to_thread.run_sync(self._freezer().freeze, True)
-            self._state = SandboxState.PAUSED
+            self._go_over(SandboxState.RUNNING, SandboxState.PAUSED)
 
     async def resume(self) -> None:
         """Let every process go on."""
+        self._use_at_home()
         async with self._freezing:
             if self.info.state is SandboxState.PAUSED:
                 await anyio.to_thread.run_sync(self._freezer().freeze, False)
-                self._state = SandboxState.RUNNING
+                self._go_over(SandboxState.PAUSED, SandboxState.RUNNING)
             self._check_running()
             self._freezer()
+
+    def _go_over(self, before: SandboxState, after: SandboxState) -> None:
+        """Take another state; raises why not if it was destroyed meanwhile, which nothing may undo."""
+        with self._guard:
+            if self._state is before:
+                self._state = after
+                return
+        raise self.ended_error()
 
     @asynccontextmanager
     async def awake(self) -> AsyncIterator[None]:
@@ -356,6 +392,12 @@ class NamespaceSandbox:
             )
         return self._cgroup
 
+    async def stop(self) -> None:
+        """Nothing is kept of one that ends but its workspace."""
+        raise Unsupported(
+            "engine 'namespaces' destroys a sandbox that is stopped, and makes it anew"
+        )
+
     async def wait_ended(self) -> None:
         """Return once the sandbox is destroyed or lost."""
         if self._use_at_home():
@@ -375,11 +417,10 @@ class NamespaceSandbox:
                 if self._use_at_home():
                     self._was_lost = self.info.state is SandboxState.LOST
                     with self._guard:
-                        paused = self._state is SandboxState.PAUSED
                         self._state = SandboxState.DESTROYED
                     for call in list(self._calls):
                         call.cancel()
-                    await self._kill(paused)
+                    await self._kill()
                     # Whoever reads or waits notices the end before its descriptors go.
                     await anyio.lowlevel.checkpoint()
                     self._release()
@@ -428,12 +469,15 @@ class NamespaceSandbox:
             self._forget(self)
             self._gone.set()
 
-    async def _kill(self, paused: bool) -> None:
+    async def _kill(self) -> None:
         kill(self._pidfd)
-        if paused and self._cgroup is not None:
-            # A frozen process of the older cgroups does not even die.
-            await anyio.to_thread.run_sync(self._cgroup.freeze, False)
         with anyio.move_on_after(_SECONDS):
+            if self._may_be_frozen and self._cgroup is not None:
+                # A frozen process of the older cgroups does not even die; and somebody may be about to freeze it.
+                async with self._freezing:
+                    # What cannot be thawed is told by its cgroup, which cannot be removed then.
+                    with suppress(OSError, Unavailable):
+                        await anyio.to_thread.run_sync(self._cgroup.freeze, False)
             await self._wait_gone()
 
     def _release(self) -> None:

@@ -18,8 +18,8 @@ from typing import Literal, Self
 
 import anyio
 
-from atoll.engines.namespaces import wire
-from atoll.engines.namespaces.file_errors import file_error
+from atoll.engines.inside import wire
+from atoll.engines.inside.file_errors import file_error
 from atoll.engines.namespaces.transfers import Pipe
 from atoll.errors import LimitExceeded, Unavailable
 from atoll.model.tree import TreeLimits, TreeReport

@@ -1,13 +1,14 @@
 """Fixed-size messages between the host and the native parts, and what both have to agree on.
 
-This file is the only place that says how they look: `native/build.py` makes the C header from it.
+This file is the only place that says how they look: `native/build.py` makes the C header from it, and from
+`inside/wire.py` another.
 Standard library only, because it also runs while the package is being built.
 """
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char, c_int32, c_int64, c_uint32, c_uint64
+from ctypes import c_char, c_int32, c_uint32, c_uint64
 from enum import IntEnum
 
 VERSION = 1
@@ -19,12 +20,9 @@ KERNEL_FAILED = 100
 MAX_TEXT = 2048
 MAX_TARGET = 256
 MAX_PATH = 4096
-MAX_DEPTH = 256  # of a copied tree
-MAX_SKIPPED = 100
 MAX_KEPT_NAME = 96
 MAX_KEPT_NOTE = 64
 MAX_KEPT_FDS = 8
-MAX_SKIPPED_BYTES = 65536
 # What the filter answers to the probe call, an errno that no kernel has.
 PROBE_ERRNO = 1066
 PROBE_CALL = 1066
@@ -167,80 +165,6 @@ class InitOp(IntEnum):
     WAKE = 6  # let supervisors that somebody inside has stopped go on
 
 
-class RunFlag(IntEnum):
-    """How a command is run."""
-
-    TERMINAL = 1
-
-
-class SupervisorOp(IntEnum):
-    """What the supervisor of a command is asked."""
-
-    GO = 1
-    SIGNAL = 2
-    KILL = 3
-
-
-class SupervisorEvent(IntEnum):
-    """What the supervisor of a command tells."""
-
-    STARTED = 1  # a terminal's master comes along
-    FAILED = 2  # status is an errno, pid the stage
-    ENDED = 3  # status is that of wait
-    SIGNALLED = 4  # status is the signal; it was sent, or there was nobody left to send it to
-
-
-class StartStage(IntEnum):
-    """Where starting a command failed."""
-
-    PAYLOAD = 1
-    TERMINAL = 2
-    FORK = 3
-    DIRECTORY = 4
-    EXEC = 5
-
-
-class FilesOp(IntEnum):
-    """What the file server of a sandbox is asked."""
-
-    STAT = 1
-    OPEN = 2  # answers a descriptor of a regular file
-    OPEN_DIRECTORY = 3  # answers a descriptor
-    WRITE = 4  # content is `data`, or what the passed descriptor yields
-    MAKE_DIRECTORY = 5
-    REMOVE = 6
-    RENAME = 7
-    WRITE_MANY = 8  # fds: memory with entries, each with its path and data
-    READ_MANY = 9  # fds: memory with entries, each with its path; memory for the answers
-    SEND_TREE = 10  # fds: a pipe; memory with `TreeWork`, where the report goes, too
-    RECEIVE_TREE = 11  # the same
-
-
-class FilesFlag(IntEnum):
-    """How a file operation is done."""
-
-    RECURSIVE = 1
-    FROM_DESCRIPTOR = 2
-
-
-class TreeKind(IntEnum):
-    """What a record of a tree tells."""
-
-    ENTER = 1  # a directory; what follows is in it
-    LEAVE = 2
-    FILE = 3
-    SKIPPED = 4  # something that was left out
-    END = 5
-
-
-class TreeLimit(IntEnum):
-    """Which limit ended the copying of a tree."""
-
-    ENTRIES = 1
-    DEPTH = 2
-    BYTES = 3
-
-
 class KeeperRequest(ctypes.Structure):
     """Host to keeper."""
 
@@ -361,167 +285,14 @@ class InitRequest(ctypes.Structure):
     _fields_ = [("op", c_uint32), ("id", c_uint32), ("port", c_uint32), ("address", c_uint32)]
 
 
-class RunHeader(ctypes.Structure):
-    """Start of a command's payload; behind it cwd, arguments and environment, NUL-terminated."""
-
-    _fields_ = [
-        ("flags", c_uint32),
-        ("arguments", c_uint32),
-        ("variables", c_uint32),
-        ("rows", c_uint32),
-        ("columns", c_uint32),
-        ("text_bytes", c_uint32),
-    ]
-
-
-class SupervisorRequest(ctypes.Structure):
-    """Host to the supervisor of a command."""
-
-    _fields_ = [("op", c_uint32), ("signal", c_int32)]
-
-
-class SupervisorReport(ctypes.Structure):
-    """Supervisor to host."""
-
-    _fields_ = [("event", c_uint32), ("pid", c_int32), ("status", c_int32)]
-
-
-class FilesRequest(ctypes.Structure):
-    """Host to file server; behind it path, target and data."""
-
-    _fields_ = [
-        ("op", c_uint32),
-        ("flags", c_uint32),
-        ("mode", c_uint32),
-        ("path_bytes", c_uint32),
-        ("target_bytes", c_uint32),
-        ("data_bytes", c_uint32),
-        ("most_bytes", c_uint64),
-    ]
-
-
-class FilesReply(ctypes.Structure):
-    """File server to host; an opened descriptor comes along."""
-
-    _fields_ = [
-        ("error", c_int32),
-        ("mode", c_uint32),
-        ("size", c_uint64),
-        ("modified_ns", c_int64),
-    ]
-
-
-class FilesEntry(ctypes.Structure):
-    """One file of many, as the host asks for it; behind it the path."""
-
-    _fields_ = [
-        ("is_directory", c_uint32),
-        ("mode", c_uint32),
-        ("path_bytes", c_uint32),
-        ("data_bytes", c_uint32),  # of the data behind the path, or the most to read
-    ]
-
-
-class FilesContent(ctypes.Structure):
-    """One file of many, as the file server answers it; behind it room for the most that was asked for."""
-
-    _fields_ = [("error", c_int32), ("data_bytes", c_uint32)]
-
-
-class TreeRecord(ctypes.Structure):
-    """One record of a tree on its way; behind it name and data."""
-
-    _fields_ = [
-        ("kind", c_uint32),
-        ("mode", c_uint32),
-        ("name_bytes", c_uint32),
-        ("unused", c_uint32),
-        ("data_bytes", c_uint64),
-    ]
-
-
-class TreeBounds(ctypes.Structure):
-    """The most that is copied of a tree, and how long one side waits for the other to go on."""
-
-    _fields_ = [
-        ("entries", c_uint64),
-        ("depth", c_uint64),
-        ("total_bytes", c_uint64),
-        ("patience_ms", c_uint64),
-    ]
-
-
-class TreeReport(ctypes.Structure):
-    """How copying a tree went; `path` is where it ended, if it failed."""
-
-    _fields_ = [
-        ("error", c_int32),
-        ("limit", c_uint32),
-        ("entries", c_uint64),
-        ("files", c_uint64),
-        ("directories", c_uint64),
-        ("total_bytes", c_uint64),
-        ("skipped", c_uint64),
-        ("skipped_bytes", c_uint32),
-        ("path_bytes", c_uint32),
-        ("path", c_char * MAX_PATH),
-        ("skipped_paths", c_char * MAX_SKIPPED_BYTES),  # NUL-terminated each
-    ]
-
-
-class TreeWork(ctypes.Structure):
-    """What one end of a copied tree is given, and what it gives back."""
-
-    _fields_ = [("limits", TreeBounds), ("report", TreeReport)]
-
-
-_ENUMS = (
-    Step, KeeperOp, JailOp, PlanOp, PlanFlag, SpawnFlag, InitOp, RunFlag, SupervisorOp,
-    SupervisorEvent, StartStage, FilesOp, FilesFlag, TreeKind, TreeLimit,
-)  # fmt: skip
-_STRUCTS: tuple[type[ctypes.Structure], ...] = (
+C_CONSTANTS = ("VERSION", "MAX_MOUNTS", "MAX_CGROUP_FDS", "KERNEL_FDS", "KERNEL_FAILED", "MAX_TEXT", "MAX_TARGET", "MAX_PATH",
+               "MAX_KEPT_NAME", "MAX_KEPT_NOTE", "MAX_KEPT_FDS", "PROBE_ERRNO", "PROBE_CALL")  # fmt: skip
+C_ENUMS = (Step, KeeperOp, JailOp, PlanOp, PlanFlag, SpawnFlag, InitOp)
+C_STRUCTS: tuple[type[ctypes.Structure], ...] = (
     KeeperRequest, KeeperHello, KeptEntry, PlanEntry, StepReply, JailMessage, MountTarget, SpawnRequest, InitHello,
-    InitRequest, RunHeader, SupervisorRequest, SupervisorReport, FilesRequest, FilesReply,
-    FilesEntry, FilesContent, TreeRecord, TreeBounds, TreeReport, TreeWork,
+    InitRequest,
 )  # fmt: skip
-_CONSTANTS = ("VERSION", "MAX_MOUNTS", "MAX_CGROUP_FDS", "KERNEL_FDS", "KERNEL_FAILED", "MAX_TEXT", "MAX_TARGET", "MAX_PATH",
-              "MAX_DEPTH", "MAX_SKIPPED", "MAX_SKIPPED_BYTES", "MAX_KEPT_NAME", "MAX_KEPT_NOTE", "MAX_KEPT_FDS",
-              "PROBE_ERRNO", "PROBE_CALL")  # fmt: skip
-_C_TYPES = {c_int32: "int32_t", c_uint32: "uint32_t", c_int64: "int64_t", c_uint64: "uint64_t"}
-
-
-def c_header() -> str:
-    """Return the C header that says the same as this file."""
-    lines = ["/* Made from wire.py by build.py. */", "#pragma once", "#include <stdint.h>", ""]
-    lines += [f"#define ATOLL_{name} {globals()[name]}" for name in _CONSTANTS]
-    for name, paths in (
-        ("MASKED_FILES", MASKED_FILES),
-        ("MASKED_DIRECTORIES", MASKED_DIRECTORIES),
-    ):
-        lines.append(f"#define ATOLL_{name} " + ", ".join(f'"/proc/{path}"' for path in paths))
-    for enum in _ENUMS:
-        prefix = _snake(enum.__name__).upper()
-        members = ", ".join(f"{prefix}_{member.name} = {member.value}" for member in enum)
-        lines.append(f"enum {_snake(enum.__name__)} {{ {members} }};")
-    for struct in _STRUCTS:
-        name = _snake(struct.__name__)
-        body = " ".join(_c_field(*field) for field in struct._fields_)
-        lines.append(f"struct {name} {{ {body} }};")
-        lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(struct)}, "{name}");')
-    return "\n".join(lines) + "\n"
-
-
-def _c_field(name: str, kind: type) -> str:
-    if kind in _C_TYPES:
-        return f"{_C_TYPES[kind]} {name};"
-    if issubclass(kind, ctypes.Structure):
-        return f"struct {_snake(kind.__name__)} {name};"
-    length, element = kind._length_, kind._type_  # type: ignore[attr-defined]
-    c_type = "char" if element is c_char else f"struct {_snake(element.__name__)}"
-    return f"{c_type} {name}[{length}];"
-
-
-def _snake(name: str) -> str:
-    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).strip(
-        "_"
-    )
+C_TEXTS = {
+    "MASKED_FILES": tuple(f"/proc/{path}" for path in MASKED_FILES),
+    "MASKED_DIRECTORIES": tuple(f"/proc/{path}" for path in MASKED_DIRECTORIES),
+}

@@ -20,24 +20,29 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from atoll.engines.contract import NewFile, check_many
-from atoll.engines.namespaces import batches, channel, transfers
-from atoll.engines.namespaces.file_errors import file_error
+from atoll.engines.inside import batches
+from atoll.engines.inside.file_errors import file_error
+from atoll.engines.inside.file_requests import (
+    CHUNK,
+    MOST_BYTES,
+    answered_info,
+    check_number,
+    file_info,
+    in_pieces,
+    pack_request,
+    parse_changeable,
+    size_of,
+)
+from atoll.engines.inside.wire import MAX_DEPTH, FilesFlag, FilesOp, FilesReply
+from atoll.engines.namespaces import channel, transfers
+from atoll.engines.namespaces.batch_memory import Answers, sealed
 from atoll.engines.namespaces.refusals import our_errors
 from atoll.engines.namespaces.tree_copies import Role, Work, check, run_copier, summary
-from atoll.engines.namespaces.wire import (
-    MAX_DEPTH,
-    FilesFlag,
-    FilesOp,
-    FilesReply,
-    FilesRequest,
-)
 from atoll.errors import AtollError, InvalidRequest, LimitExceeded, Unavailable, Unsupported
-from atoll.model.file import FileInfo, FileKind, parse_path
+from atoll.model.file import FileInfo, parse_path
 from atoll.model.tree import TreeLimits, TreeReport
 
 _INLINE_BYTES = 65536
-_CHUNK = 1 << 20
-_MOST_BYTES = (1 << 63) - 1
 _SECONDS = 30.0
 _GIVE_UP_SECONDS = 2.0
 
@@ -73,12 +78,12 @@ class NamespaceWorkspace:
     async def stat(self, path: str) -> FileInfo:
         """Return facts about a file; a link is not followed."""
         clean = parse_path(path)
-        return _file_info(clean, await self._ask(FilesOp.STAT, clean))
+        return answered_info(clean, await self._ask(FilesOp.STAT, clean))
 
     async def list(self, path: str = ".", *, limit: int = 10_000) -> Sequence[FileInfo]:
         """Return the entries of a directory by name."""
         clean = parse_path(path)
-        _check_number("limit", limit, _MOST_BYTES)
+        check_number("limit", limit, MOST_BYTES)
         fd = await self._open(FilesOp.OPEN_DIRECTORY, clean, modes.S_ISDIR)
         try:
             with our_errors():
@@ -91,16 +96,16 @@ class NamespaceWorkspace:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a regular file."""
         clean = parse_path(path)
-        _check_number("offset", offset, _MOST_BYTES)
+        check_number("offset", offset, MOST_BYTES)
         if length is not None:
-            _check_number("length", length, _MOST_BYTES)
+            check_number("length", length, MOST_BYTES)
         fd = await self._open(FilesOp.OPEN, clean, modes.S_ISREG)
         try:
             size = os.fstat(fd).st_size
             end = size if length is None else min(size, offset + length)
             while offset < end:
                 with self._owner.call():
-                    data = await _read_at(fd, min(_CHUNK, end - offset), offset)
+                    data = await _read_at(fd, min(CHUNK, end - offset), offset)
                 if not data:
                     return
                 offset += len(data)
@@ -112,14 +117,14 @@ class NamespaceWorkspace:
         self, path: str, data: bytes | AsyncIterator[bytes], *, mode: int = 0o644
     ) -> FileInfo:
         """Replace a file as a whole, parents made."""
-        clean = _changeable(path)
+        clean = parse_changeable(path)
         self._check_room(clean)
-        _check_number("mode", mode, 0o7777)
+        check_number("mode", mode, 0o7777)
         if isinstance(data, bytes | bytearray | memoryview):
             if len(data) <= _INLINE_BYTES:
                 reply = await self._ask(FilesOp.WRITE, clean, data=bytes(data), mode=mode)
-                return _file_info(clean, reply)
-            data = _pieces(bytes(data))
+                return answered_info(clean, reply)
+            data = in_pieces(bytes(data))
         if not isinstance(data, AsyncIterator):
             raise InvalidRequest(
                 f"a file takes bytes or an iterator of bytes, not {type(data).__name__}"
@@ -128,26 +133,26 @@ class NamespaceWorkspace:
 
     async def write_many(self, files: Sequence[NewFile]) -> None:
         """Write small files and make directories."""
-        check_many([_size_of(file) for file in files])
+        check_many([size_of(file) for file in files])
         if not files:
             return
-        paths = [_changeable(file.path) for file in files]
+        paths = [parse_changeable(file.path) for file in files]
         self._check_room(paths[0])
-        with our_errors(), batches.sealed(batches.pack_new(files, paths)) as memory:
+        with our_errors(), sealed(batches.pack_new(files, paths)) as memory:
             reply = await self._ask_many(FilesOp.WRITE_MANY, paths[0], [memory])
         _check(reply, paths[min(reply.size, len(paths) - 1)])
 
     async def read_many(self, files: Sequence[FileInfo]) -> Sequence[bytes | AtollError]:
         """Return the content of small files."""
         for file in files:
-            _check_number("size", file.size, _MOST_BYTES)
+            check_number("size", file.size, MOST_BYTES)
         sizes = [file.size for file in files]
         check_many(sizes)
         if not files:
             return []
         paths = [parse_path(file.path) for file in files]
         wanted = batches.pack_wanted(sizes, paths)
-        with our_errors(), batches.sealed(wanted) as memory, batches.Answers(sizes) as answers:
+        with our_errors(), sealed(wanted) as memory, Answers(sizes) as answers:
             reply = await self._ask_many(FilesOp.READ_MANY, paths[0], [memory, answers.memory])
             _check(reply, paths[0])
             contents = answers.read()
@@ -158,16 +163,16 @@ class NamespaceWorkspace:
 
     async def write_from(self, path: str, descriptor: int, *, mode: int = 0o644) -> FileInfo:
         """Write what an open regular file of the host holds."""
-        clean = _changeable(path)
+        clean = parse_changeable(path)
         self._check_room(clean)
-        _check_number("mode", mode, 0o7777)
+        check_number("mode", mode, 0o7777)
         feed = partial(transfers.feed_file, source=descriptor)
         return await self._write_stream(clean, mode, feed)
 
     async def read_into(self, path: str, descriptor: int, *, length: int) -> int:
         """Copy a file to the start of an open file of the host."""
         clean = parse_path(path)
-        _check_number("length", length, _MOST_BYTES)
+        check_number("length", length, MOST_BYTES)
         fd = await self._open(FilesOp.OPEN, clean, modes.S_ISREG)
         try:
             with self._owner.call():
@@ -195,11 +200,11 @@ class NamespaceWorkspace:
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a link or a directory."""
         flags = FilesFlag.RECURSIVE if recursive else 0
-        await self._ask(FilesOp.REMOVE, _changeable(path), flags=flags)
+        await self._ask(FilesOp.REMOVE, parse_changeable(path), flags=flags)
 
     async def rename(self, source: str, target: str) -> None:
         """Rename within the workspace."""
-        await self._ask(FilesOp.RENAME, _changeable(source), target=_changeable(target))
+        await self._ask(FilesOp.RENAME, parse_changeable(source), target=parse_changeable(target))
 
     def close(self) -> None:
         """Let go of the file server."""
@@ -223,7 +228,7 @@ class NamespaceWorkspace:
         flags: int = 0,
     ) -> FilesReply:
         """Ask the file server for something that it answers without a descriptor."""
-        request = _request(op, path, target, data, mode, flags)
+        request = pack_request(op, path, target, data, mode=mode, flags=flags)
         with self._owner.call():
             reply, fds = await self._exchange(request, path)
         channel.close_all(fds)
@@ -233,14 +238,14 @@ class NamespaceWorkspace:
     async def _ask_many(self, op: FilesOp, path: str, fds: Sequence[int]) -> FilesReply:
         """Ask for many files at once; the first of their paths stands for them in errors."""
         with self._owner.call():
-            reply, passed = await self._exchange(_request(op, path, "", b"", 0, 0), path, fds)
+            reply, passed = await self._exchange(pack_request(op, path), path, fds)
         channel.close_all(passed)
         return reply
 
     async def _open(self, op: FilesOp, path: str, is_kind: Callable[[int], bool]) -> int:
         """Return a descriptor from the file server; what it is, the host sees for itself."""
         with self._owner.call():
-            reply, fds = await self._exchange(_request(op, path, "", b"", 0, 0), path)
+            reply, fds = await self._exchange(pack_request(op, path), path)
         if reply.error:
             channel.close_all(fds)
         _check(reply, path)
@@ -270,8 +275,12 @@ class NamespaceWorkspace:
         raise AssertionError("the last try returns or raises")
 
     async def _write_stream(self, path: str, mode: int, feed: Feed) -> FileInfo:
-        request = _request(
-            FilesOp.WRITE, path, "", b"", mode, FilesFlag.FROM_DESCRIPTOR, self._max_file_bytes
+        request = pack_request(
+            FilesOp.WRITE,
+            path,
+            mode=mode,
+            flags=FilesFlag.FROM_DESCRIPTOR,
+            most_bytes=self._max_file_bytes,
         )
         with self._owner.call():
             async with self._own_server() as server:
@@ -291,7 +300,7 @@ class NamespaceWorkspace:
                     reply, fds = await _receive(server)
         channel.close_all(fds)
         _check(reply, path)
-        return _file_info(path, reply)
+        return answered_info(path, reply)
 
     async def _copy_tree(
         self, op: FilesOp, folder: int, path: str, limits: TreeLimits
@@ -299,7 +308,7 @@ class NamespaceWorkspace:
         if limits.depth > MAX_DEPTH:
             raise Unsupported(f"trees of more than {MAX_DEPTH} folders are copied file by file")
         role: Role = "receive" if op is FilesOp.SEND_TREE else "send"
-        request = _request(op, path, "", b"", 0, 0)
+        request = pack_request(op, path)
         with Work(limits, _SECONDS) as host, Work(limits, _SECONDS) as inside:
             with self._owner.call():
                 async with self._own_server() as server:
@@ -335,11 +344,6 @@ async def _give_up(server: socket.socket) -> None:
         channel.close_all(fds)
 
 
-async def _pieces(data: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(data), _CHUNK):
-        yield data[start : start + _CHUNK]
-
-
 async def _exchange(
     server: socket.socket, request: bytes, fds: Sequence[int]
 ) -> tuple[FilesReply, list[int]]:
@@ -373,43 +377,6 @@ async def _receive(server: socket.socket) -> tuple[FilesReply, list[int]]:
         return reply, fds
 
 
-def _request(
-    op: FilesOp, path: str, target: str, data: bytes, mode: int, flags: int, most_bytes: int = 0
-) -> bytes:
-    encoded, encoded_target = os.fsencode(path), os.fsencode(target)
-    head = FilesRequest(
-        op=op,
-        flags=flags,
-        mode=mode,
-        path_bytes=len(encoded),
-        target_bytes=len(encoded_target),
-        data_bytes=len(data),
-        most_bytes=most_bytes,
-    )
-    return bytes(head) + encoded + encoded_target + data
-
-
-def _changeable(path: str) -> str:
-    clean = parse_path(path)
-    if clean == ".":
-        raise InvalidRequest(
-            "the workspace itself cannot be written, removed or renamed; name a file in it"
-        )
-    return clean
-
-
-def _size_of(file: NewFile) -> int:
-    if not isinstance(file.data, bytes | None):
-        raise InvalidRequest(f"a new file takes bytes, not {type(file.data).__name__}")
-    _check_number("mode", file.mode, 0o7777)
-    return len(file.data or b"")
-
-
-def _check_number(name: str, value: object, most: int) -> None:
-    if type(value) is not int or not 0 <= value <= most:
-        raise InvalidRequest(f"{name} {value!r} has to be a number from 0 to {most}")
-
-
 async def _read_at(fd: int, length: int, offset: int) -> bytes:
     # A copy from memory; a thread would cost more than a small one does.
     if length <= _INLINE_BYTES:
@@ -430,27 +397,10 @@ def _list_directory(fd: int, path: str, limit: int) -> list[FileInfo]:
                 )
             with suppress(FileNotFoundError):
                 facts = entry.stat(follow_symlinks=False)
-                files[entry.name] = _info(
+                files[entry.name] = file_info(
                     prefix + entry.name, facts.st_mode, facts.st_size, facts.st_mtime
                 )
     return [info for _name, info in sorted(files.items())]
-
-
-def _file_info(path: str, reply: FilesReply) -> FileInfo:
-    return _info(path, reply.mode, reply.size, reply.modified_ns / 1e9)
-
-
-def _info(path: str, mode: int, size: int, modified: float) -> FileInfo:
-    return FileInfo(
-        path, _KINDS.get(modes.S_IFMT(mode), FileKind.OTHER), size, modes.S_IMODE(mode), modified
-    )
-
-
-_KINDS = {
-    modes.S_IFREG: FileKind.FILE,
-    modes.S_IFDIR: FileKind.DIRECTORY,
-    modes.S_IFLNK: FileKind.SYMLINK,
-}
 
 
 def _check(reply: FilesReply, path: str) -> None:

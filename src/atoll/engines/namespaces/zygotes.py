@@ -27,6 +27,8 @@ from atoll.engines.namespaces.wire import (
 from atoll.errors import AtollError, Unavailable
 
 _SECONDS = 10.0
+# An interpreter that is warmed takes seconds of a processor, which a busy machine may have few of.
+_START_SECONDS = 60.0
 _MOST_ZYGOTES = 8
 
 
@@ -233,13 +235,14 @@ class Jail:
 
     def _start_zygote(self) -> socket.socket:
         ours, theirs = channel.socket_pair()
-        ours.settimeout(_SECONDS)
+        ours.settimeout(_START_SECONDS)
         try:
             with self._asking:
                 with theirs:
                     self._ask_for_zygote(theirs)
                 self._await_zygote()
             check_reply(channel.receive_only(ours, StepReply))
+            ours.settimeout(_SECONDS)
         except BaseException:
             ours.close()
             raise
@@ -263,7 +266,7 @@ class Jail:
         return copy
 
     def _ask_for_zygote(self, theirs: socket.socket) -> None:
-        request = JailMessage(op=JailOp.ZYGOTE, interpreter=self.template.interpreter)
+        request = JailMessage(op=JailOp.ZYGOTE, interpreter=self.template.language is not None)
         try:
             channel.send(self._control, request, [theirs.fileno(), self._filter])
         except ConnectionError as error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import json
-import shlex
-from collections.abc import AsyncGenerator, Sequence
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any
 
+from anyio.lowlevel import checkpoint
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
@@ -23,40 +25,48 @@ from atoll.model.execution import (
 )
 from atoll.model.ids import ExecutionId
 from atoll.model.process import Command
-from atoll.node.idempotency import Answer, KeyedRequest
-from atoll.server.answers import Time
+from atoll.node.idempotency import KeyedRequest
+from atoll.server.answers import Time, command_line
 from atoll.server.auth import Owner
 from atoll.server.bodies import ShellBody
-from atoll.server.keys import REPLAYED, IdempotencyKey, start_execution_once
+from atoll.server.json_bodies import JsonRoute
+from atoll.server.keys import REPLAYED, IdempotencyKey, KeyHolder, start_execution_once
 from atoll.server.labels import INTERACTIVE
 from atoll.server.parts import ExecutionKey, Here, Parts, SandboxKey
 from atoll.server.streams import NDJSON, Stream
 from atoll.server.waiting import follow_for, gather_for
 
-router = APIRouter(prefix="/sandboxes/{sandbox}", tags=["history"])
+router = APIRouter(prefix="/sandboxes/{sandbox}", tags=["history"], route_class=JsonRoute)
 _DESCRIPTORS = {EventType.STDOUT: 1, EventType.STDERR: 2}
 _NOT_ENDED = -1
-# What a shell line is run by; callers know only the line.
-_SHELL = tuple(Command.shell("").argv[:-1])
+# The most pieces of output that a list of commands holds.
+_MOST_CHUNKS = 1000
+# So many events are in memory at once of an answer, and so many bytes are sent at least.
+_PAGE, _SENT_BYTES = 32, 65536
+_JSON = "application/json"
 _PLAIN = "text/plain; charset=utf-8"
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 class ShellAnswer(BaseModel):
-    """What came of a shell line."""
+    """What came of a shell line; bytes that are no text also in base64, and the names of what was cut."""
 
     stdout: str
     stderr: str
     exit_code: int
+    stdout_base64: str | None = None
+    stderr_base64: str | None = None
+    truncated: Sequence[str] | None = None
 
 
 class ChunkAnswer(BaseModel):
-    """Some output of a command; ids grow."""
+    """Some output of a command, also in base64 if it is no text; ids grow."""
 
     id: int
     fd: int
     content: str
-    timestamp: Time
+    base64: str | None = None
+    created_at: Time
 
 
 class CommandAnswer(BaseModel):
@@ -75,6 +85,19 @@ class CommandLogAnswer(CommandAnswer):
     logs: Sequence[ChunkAnswer]
 
 
+class CommandsAnswer(BaseModel):
+    """Commands with what they printed."""
+
+    executions: Sequence[CommandLogAnswer]
+
+
+class CommandChunksAnswer(BaseModel):
+    """A command, and some of what it printed."""
+
+    execution: CommandAnswer
+    logs: Sequence[ChunkAnswer]
+
+
 @router.post("/execute", response_model=ShellAnswer)
 async def execute(
     sandbox: SandboxKey,
@@ -82,30 +105,34 @@ async def execute(
     request: Request,
     parts: Here,
     owner: Owner,
+    holder: KeyHolder,
     stream: bool = False,
     key: IdempotencyKey = None,
 ) -> Any:
-    """Run a shell line; with `stream` one JSON object per line: `type` stdout, stderr or exit, `output`, `exit_code`."""
-    answer = await _run_once(parts, owner, sandbox, body, key)
+    """Run a shell line; with `stream` one JSON object per line: `type` stdout, stderr or exit, `output`, `exit_code`.
+
+    A character is never split between two lines; what is no text is also there in `base64`.
+    """
+    content = f"{sandbox}\n{body.model_dump_json()}"
+    keyed = None if key is None else KeyedRequest(holder, key, "POST execute", content)
+    start = partial(_start, parts, owner, parts.id_of(sandbox, owner), body)
+    answer = await start_execution_once(parts, start, keyed)
     execution_id = ExecutionId(answer.id)
     headers = dict(REPLAYED) if answer.is_replay else {}
     if stream:
         return Stream(_lines(follow_for(parts, execution_id, None)), NDJSON, headers)
     gathered = await gather_for(request, parts, execution_id, None)
+    fields = gathered.to_fields()
     shown = ShellAnswer(
         stdout=gathered.text(EventType.STDOUT),
         stderr=gathered.text(EventType.STDERR),
         exit_code=shell_code(gathered.outcome),
+        stdout_base64=fields["stdout_base64"],
+        stderr_base64=fields["stderr_base64"],
+        truncated=fields["truncated"] or None,
     )
-    return Response(shown.model_dump_json(), headers=headers, media_type="application/json")
-
-
-async def _run_once(
-    parts: Parts, owner: str, sandbox: str, body: ShellBody, key: str | None
-) -> Answer:
-    content = f"{sandbox}\n{body.model_dump_json()}"
-    request = None if key is None else KeyedRequest(owner, key, "POST execute", content)
-    return await start_execution_once(parts, partial(_start, parts, owner, sandbox, body), request)
+    content = shown.model_dump_json(exclude_none=True)
+    return Response(content, headers=headers, media_type="application/json")
 
 
 async def _start(parts: Parts, owner: str, sandbox: str, body: ShellBody, new_id: str) -> None:
@@ -118,19 +145,55 @@ async def _start(parts: Parts, owner: str, sandbox: str, body: ShellBody, new_id
 
 
 async def _lines(events: AsyncGenerator[ExecutionEvent, None]) -> AsyncGenerator[bytes, None]:
+    texts = {kind: _Text() for kind in _DESCRIPTORS}
     async with aclosing(events):
         async for event in events:
             if event.type.is_output:
-                yield _line(event.type.value, event.data.decode("utf-8", "replace"), _NOT_ENDED)
+                for line in _output_lines(event.type, texts[event.type].take(event.data)):
+                    yield line
             elif event.type is EventType.END:
+                for kind, text in texts.items():
+                    for line in _output_lines(kind, text.rest()):
+                        yield line
                 yield _line("exit", "", shell_code(event.value))
 
 
-def _line(kind: str, output: str, exit_code: int) -> bytes:
-    return json.dumps({"type": kind, "output": output, "exit_code": exit_code}).encode() + b"\n"
+class _Text:
+    """Output as text, whole characters at a time; bytes that are none come by themselves."""
+
+    def __init__(self) -> None:
+        self._left = b""  # of a character whose end is yet to come
+
+    def take(self, data: bytes) -> bytes:
+        """Return what can be shown by now."""
+        whole = self._left + data
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder.decode(whole)
+        self._left = decoder.getstate()[0]
+        return whole[: len(whole) - len(self._left)]
+
+    def rest(self) -> bytes:
+        """Return what is left, once nothing more comes."""
+        return self._left
 
 
-@router.get("/logs", response_class=PlainTextResponse)
+def _output_lines(kind: EventType, data: bytes) -> Iterator[bytes]:
+    if data:
+        text = data.decode("utf-8", "replace")
+        yield _line(kind.value, text, _NOT_ENDED, **_exact(data, text))
+
+
+def _exact(data: bytes, text: str) -> dict[str, str]:
+    """Return the bytes of an output in base64, if its text does not hold them."""
+    return {} if text.encode() == data else {"base64": b64encode(data).decode()}
+
+
+def _line(kind: str, output: str, exit_code: int, **more: str) -> bytes:
+    fields = {"type": kind, "output": output, "exit_code": exit_code, **more}
+    return json.dumps(fields).encode() + b"\n"
+
+
+@router.get("/logs", response_class=PlainTextResponse, response_model=None)
 async def read_logs(sandbox: SandboxKey, parts: Here, owner: Owner, stream: bool = False) -> Stream:
     """Give what the sandbox's own program printed, as text; with `stream` all to its end."""
     info = await parts.describe(sandbox, owner)
@@ -155,17 +218,16 @@ async def _output(events: AsyncGenerator[ExecutionEvent, None]) -> AsyncGenerato
                 yield event.data
 
 
-@router.get("/command-executions")
+@router.get("/command-executions", response_model=CommandsAnswer)
 async def list_commands(
     sandbox: SandboxKey, parts: Here, owner: Owner, limit: Limit = 100
-) -> Sequence[CommandAnswer]:
-    """List the commands of a sandbox, the newest first."""
-    return [
-        CommandAnswer(**_fields(info)) for info in await _commands(parts, sandbox, owner, limit)
-    ]
+) -> Stream:
+    """List the commands of a sandbox, the newest first, with the beginning of what they printed."""
+    commands = await _commands(parts, sandbox, owner, limit)
+    return Stream(_gathered(_with_logs(parts, commands, _MOST_CHUNKS)), _JSON)
 
 
-@router.get("/command-executions/{execution}/logs")
+@router.get("/command-executions/{execution}/logs", response_model=CommandChunksAnswer)
 async def read_command_logs(
     sandbox: SandboxKey,
     execution: ExecutionKey,
@@ -173,26 +235,66 @@ async def read_command_logs(
     owner: Owner,
     start_id: Annotated[int, Query(ge=0, le=2**53)] = 0,
     limit: Limit = 100,
-) -> Sequence[ChunkAnswer]:
+) -> Stream:
     """Give what a command printed, after the chunk of id `start_id`."""
     sandbox_info = await parts.describe(sandbox, owner)
     info = await parts.executions.describe(execution, owner)
     if info.sandbox != sandbox_info.id:
         raise NotFound(f"there is no execution {info.id} in sandbox {sandbox_info.id}")
-    return await _chunks(parts, info, start_id, limit)
+    return Stream(_gathered(_of_one(parts, info, start_id, limit)), _JSON)
 
 
-@router.get("/execution-logs")
+@router.get("/execution-logs", response_model=CommandsAnswer)
 async def read_all_logs(
     sandbox: SandboxKey, parts: Here, owner: Owner, limit: Limit = 1000
-) -> Sequence[CommandLogAnswer]:
-    """Give the commands of a sandbox with what they printed, at most `limit` chunks; also after its end."""
-    answers = []
-    for info in await _commands(parts, sandbox, owner, limit):
-        chunks = await _chunks(parts, info, 0, limit) if limit else []
-        limit -= len(chunks)
-        answers.append(CommandLogAnswer(**_fields(info), logs=chunks))
-    return answers
+) -> Stream:
+    """Give the commands of a sandbox, the oldest first, with what they printed, at most `limit` chunks; also after its end."""
+    commands = await _commands(parts, sandbox, owner, limit)
+    return Stream(_gathered(_with_logs(parts, commands[::-1], limit)), _JSON)
+
+
+# Answers may hold all that a log does, and several times that as JSON. So they are written piece by piece: made at once, one would
+# take its time from everybody else's requests, and its room for as long as its reader takes.
+
+
+async def _with_logs(
+    parts: Parts, commands: Sequence[ExecutionInfo], most: int
+) -> AsyncGenerator[bytes, None]:
+    """Yield a `CommandsAnswer`, with so many pieces of output in all."""
+    yield b'{"executions":['
+    for place, info in enumerate(commands):
+        fields = CommandAnswer(**_fields(info)).model_dump_json().encode()
+        yield (b"," if place else b"") + fields[:-1] + b',"logs":['
+        async with aclosing(_chunks(parts, info, 0, most)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+                most -= 1
+        yield b"]}"
+    yield b"]}"
+
+
+async def _of_one(
+    parts: Parts, info: ExecutionInfo, after: int, most: int
+) -> AsyncGenerator[bytes, None]:
+    """Yield a `CommandChunksAnswer`."""
+    fields = CommandAnswer(**_fields(info)).model_dump_json().encode()
+    yield b'{"execution":' + fields + b',"logs":['
+    async with aclosing(_chunks(parts, info, after, most)) as chunks:
+        async for chunk in chunks:
+            yield chunk
+    yield b"]}"
+
+
+async def _gathered(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield the same bytes, of small pieces many at a time."""
+    held = bytearray()
+    async with aclosing(pieces):
+        async for piece in pieces:
+            held += piece
+            if len(held) >= _SENT_BYTES:
+                yield bytes(held)
+                held.clear()
+    yield bytes(held)
 
 
 async def _commands(parts: Parts, sandbox: str, owner: str, limit: int) -> Sequence[ExecutionInfo]:
@@ -203,33 +305,48 @@ async def _commands(parts: Parts, sandbox: str, owner: str, limit: int) -> Seque
 
 async def _chunks(
     parts: Parts, info: ExecutionInfo, after: int, most: int
-) -> Sequence[ChunkAnswer]:
-    """Return chunks of output; their ids are the numbers of events counted from 1, so that 0 is before all."""
-    events = await parts.executions.read(info.id, after, most)
-    return [
-        ChunkAnswer(
-            id=event.seq + 1,
-            fd=_DESCRIPTORS[event.type],
-            content=event.data.decode("utf-8", "replace"),
-            timestamp=info.started_at + event.t,
-        )
-        for event in events
-        if event.type.is_output
-    ]
+) -> AsyncGenerator[bytes, None]:
+    """Yield chunks of output among `most` events, with commas between them, one step of the event loop for each.
+
+    Their ids are the numbers of events counted from 1, so that 0 is before all.
+    """
+    start, end, comma = after, after + most, b""
+    while start < end and (
+        events := await _read_page(parts, info.id, start, min(end - start, _PAGE))
+    ):
+        for event in events:
+            if event.type.is_output:
+                yield comma + _chunk(info, event).model_dump_json().encode()
+                comma = b","
+            await checkpoint()
+        start += len(events)
+
+
+async def _read_page(
+    parts: Parts, execution: ExecutionId, start: int, most: int
+) -> Sequence[ExecutionEvent]:
+    try:
+        return await parts.executions.read(execution, start, most)
+    except NotFound:
+        return ()  # forgotten since it was listed
+
+
+def _chunk(info: ExecutionInfo, event: ExecutionEvent) -> ChunkAnswer:
+    text = event.data.decode("utf-8", "replace")
+    return ChunkAnswer(
+        id=event.seq + 1,
+        fd=_DESCRIPTORS[event.type],
+        content=text,
+        created_at=info.started_at + event.t,
+        **_exact(event.data, text),
+    )
 
 
 def _fields(info: ExecutionInfo) -> dict[str, Any]:
     return {
         "id": info.id,
-        "command": _command_line(info),
+        "command": command_line(info),
         "exit_code": None if info.ended_at is None else shell_code(info.outcome),
         "executed_at": info.started_at,
         "ended_at": info.ended_at,
     }
-
-
-def _command_line(info: ExecutionInfo) -> str:
-    argv = tuple(info.what.get("argv") or ())
-    if argv[:-1] == _SHELL:
-        return str(argv[-1])
-    return shlex.join(map(str, argv))

@@ -8,15 +8,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from atoll.node.attempt_log import NotedAttempt
+from atoll.model.attempt import NotedAttempt
 from atoll.server.answers import AttemptAnswer, SandboxAnswer
 from atoll.server.auth import Owner
 from atoll.server.bodies import NetworkChange
+from atoll.server.json_bodies import JsonRoute
 from atoll.server.parts import Here, SandboxKey
 from atoll.server.routes.sandboxes import NEXT_CURSOR
 from atoll.server.streams import NDJSON, Stream
 
-router = APIRouter(prefix="/sandboxes/{sandbox}", tags=["network"])
+router = APIRouter(prefix="/sandboxes/{sandbox}", tags=["network"], route_class=JsonRoute)
 Start = Annotated[int, Query(ge=0, le=2**53)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -42,7 +43,7 @@ async def list_attempts(
 ) -> Sequence[AttemptAnswer]:
     """List what a sandbox, living or not, tried to reach, from number `start` on; a header has the next page's."""
     info = await parts.describe(sandbox, owner)
-    found = await parts.node.read_attempts(info.id, start, limit)
+    found = await parts.node.outlets.read_attempts(info.id, start, limit)
     if len(found) == limit:
         response.headers[NEXT_CURSOR] = str(found[-1].number + 1)
     return [AttemptAnswer.of(each) for each in found]
@@ -54,7 +55,10 @@ async def follow_attempts(
 ) -> Stream:
     """Send what a sandbox tries to reach as it happens, one JSON object per line, until it is no more."""
     info = await parts.describe(sandbox, owner)
-    return Stream(_lines(parts.node.follow_attempts(info.id, start)), NDJSON)
+    attempts = parts.node.outlets.follow_attempts(
+        info.id, start, is_over=lambda: not parts.node.is_living(info.id)
+    )
+    return Stream(_lines(attempts), NDJSON)
 
 
 async def _lines(attempts: AsyncGenerator[NotedAttempt, None]) -> AsyncGenerator[bytes, None]:

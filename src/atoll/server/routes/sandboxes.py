@@ -1,51 +1,77 @@
-"""Sandboxes: create, find, list, change, pause, destroy."""
+"""Sandboxes: create, find, list, change, pause, stop, destroy; and their forks, of which there are none yet."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Query, Response
 
-from atoll.errors import InvalidRequest, NotFound, Unsupported
+from atoll.errors import Conflict, InvalidRequest, NotFound, Unsupported
 from atoll.model.ids import SandboxId
-from atoll.model.sandbox import SandboxRequest, SandboxState, check_labels
+from atoll.model.sandbox import SandboxRequest, SandboxState
 from atoll.node.idempotency import KeyedRequest
 from atoll.node.node import NEVER_MADE, NOT_CREATED
 from atoll.node.residents import Resident
-from atoll.server.answers import SandboxAnswer
+from atoll.server.answers import (
+    ChangedAnswer,
+    CountAnswer,
+    DestroyedAnswer,
+    SandboxAnswer,
+    SandboxTreeAnswer,
+    TreeNodeAnswer,
+)
 from atoll.server.auth import Owner
-from atoll.server.bodies import SandboxBody, SandboxChange
-from atoll.server.keys import REPLAYED, IdempotencyKey
-from atoll.server.labels import LABEL, own_labels
+from atoll.server.bodies import ForkBody, SandboxBody, SandboxChange
+from atoll.server.errors import Problem, Refusal
+from atoll.server.json_bodies import JsonRoute
+from atoll.server.keys import REPLAYED, FirstTry, IdempotencyKey, KeyHolder
+from atoll.server.labels import LABEL, PUBLIC, own_labels
 from atoll.server.parts import Here, Parts, SandboxKey
 
-router = APIRouter(tags=["sandboxes"])
+router = APIRouter(tags=["sandboxes"], route_class=JsonRoute)
 NEXT_CURSOR = "Atoll-Next-Cursor"
+# What is known to be missing, as an answer of its own.
+NOT_YET: dict[int | str, dict[str, Any]] = {
+    501: {"model": Problem, "description": "This cannot be done yet."}
+}
 
 
-@router.post("/sandboxes", status_code=201)
+@router.post("/sandboxes")
 async def create_sandbox(
-    body: SandboxBody, parts: Here, owner: Owner, response: Response, key: IdempotencyKey = None
+    body: SandboxBody,
+    parts: Here,
+    owner: Owner,
+    holder: KeyHolder,
+    response: Response,
+    key: IdempotencyKey = None,
+    is_new: FirstTry = False,
 ) -> SandboxAnswer:
     """Make a sandbox. With the header `Idempotency-Key` the same request makes only one."""
-    request = body.to_request(owner, parts.settings.limits.chosen())
+    settings = parts.settings
+    request = parts.check_mounts(
+        body.to_request(owner, settings.limits.chosen(), settings.node.engine)
+    )
+    create = partial(_create, parts, request, is_chosen=body.id is not None)
     if key is None:
-        return SandboxAnswer.of((await _create(parts, request, request.spec.id)).info)
+        return SandboxAnswer.of((await create(request.spec.id)).info)
     answer = await parts.idempotency.once(
-        KeyedRequest(owner, key, "POST /sandboxes", body.model_dump_json()),
+        KeyedRequest(holder, key, "POST /sandboxes", body.model_dump_json()),
         request.spec.id,
-        partial(_create, parts, request),
+        create,
         partial(_exists, parts),
+        is_new=is_new,
     )
     if answer.is_replay:
         response.headers.update(REPLAYED)
     return SandboxAnswer.of(await parts.node.describe(SandboxId(answer.id), owner))
 
 
-async def _create(parts: Parts, request: SandboxRequest, _id: str) -> Resident:
+async def _create(parts: Parts, request: SandboxRequest, _id: str, *, is_chosen: bool) -> Resident:
+    if is_chosen:
+        await _check_free(parts, request)
     begun = time.perf_counter()
     resident = await parts.node.create(request)
     parts.counters.create_seconds.observe(time.perf_counter() - begun, resident.info.engine)
@@ -53,12 +79,23 @@ async def _create(parts: Parts, request: SandboxRequest, _id: str) -> Resident:
     return resident
 
 
+async def _check_free(parts: Parts, request: SandboxRequest) -> None:
+    """Raise `Conflict` if there has been a sandbox of this id: it may be another's, whose history a new one would replace."""
+    known = await parts.records.find_sandbox(request.spec.id)
+    if known is not None and (known.owner != request.owner or _was_made(known.reason)):
+        raise Conflict(f"there has been a sandbox {known.id}; leave the id out to get a new one")
+
+
 async def _exists(parts: Parts, sandbox_id: str) -> bool:
     try:
         info = await parts.node.describe(SandboxId(sandbox_id))
     except NotFound:
         return False
-    return not info.reason.startswith((NEVER_MADE, NOT_CREATED))
+    return _was_made(info.reason)
+
+
+def _was_made(reason: str) -> bool:
+    return not reason.startswith((NEVER_MADE, NOT_CREATED))
 
 
 @router.get("/sandboxes")
@@ -85,9 +122,9 @@ async def list_sandboxes(
 
 
 @router.delete("/sandboxes")
-async def destroy_all(parts: Here, owner: Owner) -> dict[str, int]:
+async def destroy_all(parts: Here, owner: Owner) -> CountAnswer:
     """Destroy all sandboxes of the caller."""
-    return {"destroyed": await parts.node.reset(owner)}
+    return CountAnswer(destroyed=await parts.node.reset(owner))
 
 
 @router.get("/sandboxes/{sandbox}")
@@ -99,37 +136,42 @@ async def get_sandbox(sandbox: SandboxKey, parts: Here, owner: Owner) -> Sandbox
 @router.patch("/sandboxes/{sandbox}")
 async def change_sandbox(
     sandbox: SandboxKey, body: SandboxChange, parts: Here, owner: Owner
-) -> SandboxAnswer:
-    """Change a sandbox's name or labels."""
+) -> ChangedAnswer:
+    """Change a sandbox's name or labels, or whether strangers may reach what it serves, once something leads there."""
     resident = parts.node.find(sandbox, owner)
-    if body.public:
-        raise Unsupported("ports of sandboxes cannot be made public here; leave 'public' out")
     labels = _changed_labels(resident, body)
-    # Looked at before anything is changed: all of it happens, or nothing.
-    check_labels(labels)
-    if body.name is not None:
-        parts.node.rename(resident, body.name)
-    if labels != resident.record.labels:
-        parts.node.label(resident, labels)
-    return SandboxAnswer.of(resident.info)
+    changed = None if labels == resident.record.labels else labels
+    if body.name is not None or changed is not None:
+        parts.node.update(resident, name=body.name, labels=changed)
+    return ChangedAnswer.after(resident.info)
 
 
-@router.delete("/sandboxes/{sandbox}", status_code=204)
+@router.delete("/sandboxes/{sandbox}")
 async def destroy_sandbox(
-    sandbox: SandboxKey, parts: Here, owner: Owner, key: IdempotencyKey = None
-) -> Response:
+    sandbox: SandboxKey,
+    parts: Here,
+    owner: Owner,
+    holder: KeyHolder,
+    response: Response,
+    key: IdempotencyKey = None,
+    is_new: FirstTry = False,
+) -> DestroyedAnswer:
     """Destroy a sandbox; one that is no more is fine."""
     info = await parts.describe(sandbox, owner)
+    gone = DestroyedAnswer(id=info.id, message=f"sandbox {info.id} is no more")
     if key is None:
         await parts.node.destroy(info.id, owner)
-        return Response(status_code=204)
+        return gone
     answer = await parts.idempotency.once(
-        KeyedRequest(owner, key, "DELETE /sandboxes", info.id),
+        KeyedRequest(holder, key, "DELETE /sandboxes", info.id),
         info.id,
         partial(_destroy, parts, owner),
         partial(_is_over, parts),
+        is_new=is_new,
     )
-    return Response(status_code=204, headers=REPLAYED if answer.is_replay else None)
+    if answer.is_replay:
+        response.headers.update(REPLAYED)
+    return gone
 
 
 async def _destroy(parts: Parts, owner: str, sandbox_id: str) -> None:
@@ -152,6 +194,56 @@ async def resume_sandbox(sandbox: SandboxKey, parts: Here, owner: Owner) -> None
     await parts.node.resume(parts.node.find(sandbox, owner))
 
 
+@router.post("/sandboxes/{sandbox}/clean", status_code=204)
+async def clean_sandbox(sandbox: SandboxKey, parts: Here, owner: Owner) -> None:
+    """End every process of a sandbox and remove every file, so that it is as new for its owner."""
+    await parts.node.find(sandbox, owner).hosted.clean()
+
+
+@router.put("/sandboxes/{sandbox}/stop", status_code=204)
+async def stop_sandbox(sandbox: SandboxKey, parts: Here, owner: Owner) -> None:
+    """End every process of a persistent sandbox; its files stay, and it keeps its id until its lifetime is over."""
+    found = parts.node.find_any(sandbox, owner)
+    if isinstance(found, Resident):
+        await parts.node.stop(found)
+
+
+@router.delete("/sandboxes/{sandbox}/stop", status_code=204)
+async def resume_stopped_sandbox(sandbox: SandboxKey, parts: Here, owner: Owner) -> None:
+    """Have a sandbox that was stopped go on with its files; one that runs is fine."""
+    if not isinstance(parts.node.find_any(sandbox, owner), Resident):
+        await parts.node.resume_stopped(sandbox, owner)
+
+
+@router.post("/sandboxes/{sandbox}/fork", responses=NOT_YET)
+async def fork_sandbox(
+    sandbox: SandboxKey, parts: Here, owner: Owner, body: ForkBody | None = None
+) -> SandboxAnswer:
+    """Make a second running sandbox from a running one; not yet."""
+    parts.node.find(sandbox, owner)
+    _refuse_yet("forked; make another one, and copy its files with /archive")
+
+
+@router.post("/sandboxes/{sandbox}/coalesce/{final}", responses=NOT_YET)
+async def coalesce_sandbox(
+    sandbox: SandboxKey, final: SandboxKey, parts: Here, owner: Owner
+) -> SandboxAnswer:
+    """Keep one descendant of a sandbox and destroy the others; not yet, as there are no forks."""
+    parts.node.find(sandbox, owner)
+    _refuse_yet("forked, so none descends from another; destroy those that are not needed")
+
+
+@router.get("/sandboxes/{sandbox}/tree")
+async def get_tree(sandbox: SandboxKey, parts: Here, owner: Owner) -> SandboxTreeAnswer:
+    """Draw a sandbox and its forks, also those that are no more, and tell the same as JSON."""
+    info = await parts.describe(sandbox, owner)
+    return SandboxTreeAnswer.of(TreeNodeAnswer.of(info))
+
+
+def _refuse_yet(what: str) -> NoReturn:
+    raise Refusal(Unsupported(f"sandboxes cannot yet be {what}"), 501)
+
+
 def _read_labels(texts: Sequence[str] | None) -> Mapping[str, str] | None:
     if texts is None:
         return None
@@ -166,5 +258,11 @@ def _read_labels(texts: Sequence[str] | None) -> Mapping[str, str] | None:
 
 def _changed_labels(resident: Resident, body: SandboxChange) -> Mapping[str, str]:
     old = resident.record.labels
-    new = old if body.labels is None else {**body.labels, **own_labels(old)}
-    return {**new, LABEL: body.label} if body.label is not None else new
+    new = dict(old if body.labels is None else {**body.labels, **own_labels(old)})
+    if body.label is not None:
+        new[LABEL] = body.label
+    if body.public:
+        new[PUBLIC] = "true"
+    elif body.public is False:
+        new.pop(PUBLIC, None)
+    return new

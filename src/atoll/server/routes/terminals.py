@@ -21,13 +21,22 @@ from atoll.node.execution import Execution
 from atoll.node.residents import Resident
 from atoll.node.task_groups import single_errors
 from atoll.server.auth import Owner
-from atoll.server.bodies import AttachMessage, OnDisconnect, ResizeMessage, SignalMessage
+from atoll.server.bodies import (
+    AttachMessage,
+    InputMessage,
+    OnDisconnect,
+    ResizeMessage,
+    SignalMessage,
+)
 from atoll.server.errors import error_to_json
+from atoll.server.json_bodies import JsonRoute, parse_json
 from atoll.server.parts import ExecutionKey, Here, Parts, SandboxKey
 from atoll.server.routes.executions import EXECUTION, Start
 from atoll.server.waiting import follow_for
 
-router = APIRouter(tags=["terminals"])
+router = APIRouter(tags=["terminals"], route_class=JsonRoute)
+# A message about the size is no longer than this.
+_RESIZE_CHARACTERS = 100
 _MESSAGES: TypeAdapter[AttachMessage] = TypeAdapter(AttachMessage)
 Cells = Annotated[int, Query(ge=1, le=4096)]
 Take = Callable[[Message], Awaitable[None]]
@@ -39,18 +48,22 @@ async def attach_terminal(
     sandbox: SandboxKey,
     parts: Here,
     owner: Owner,
-    rows: Cells = 24,
-    columns: Cells = 80,
+    rows: Cells | None = None,
+    columns: Cells | None = None,
     on_disconnect: OnDisconnect | None = None,
 ) -> None:
     """Join the terminal that a sandbox was made for, else a new one: raw bytes both ways.
 
-    A header of the answer names the execution.
+    A header of the answer names the execution. A text `{"type": "resize", "rows": 24, "columns": 80}` changes the size; every
+    other message is typed.
     """
     resident = parts.node.find(sandbox, owner)
-    terminal = _own_terminal(parts, resident) or await parts.executions.open_terminal(
-        resident, size=TerminalSize(rows, columns)
-    )
+    terminal = _own_terminal(parts, resident)
+    size = TerminalSize(rows or 24, columns or 80)
+    if terminal is None:
+        terminal = await parts.executions.open_terminal(resident, size=size)
+    elif rows is not None and columns is not None:
+        await terminal.resize(size)
     await socket.accept(headers=[(EXECUTION.lower().encode(), terminal.id.encode())])
 
     async def show(event: ExecutionEvent) -> None:
@@ -135,7 +148,20 @@ async def _take_all(socket: WebSocket, take: Take, scope: anyio.CancelScope) -> 
 
 async def _type(terminal: Execution, message: Message) -> None:
     data = message.get("bytes")
-    await terminal.write(data if data is not None else message["text"].encode())
+    if data is None and (size := _read_size(message["text"])) is not None:
+        await terminal.resize(size)
+    else:
+        await terminal.write(data if data is not None else message["text"].encode())
+
+
+def _read_size(text: str) -> TerminalSize | None:
+    """Return the size that a message asks for, unless it is something to be typed."""
+    if not text.startswith("{") or len(text) > _RESIZE_CHARACTERS:
+        return None
+    try:
+        return ResizeMessage.model_validate_json(text).to_size()
+    except ValidationError:
+        return None
 
 
 async def _obey(execution: Execution | None, message: Message) -> None:
@@ -150,6 +176,8 @@ async def _obey(execution: Execution | None, message: Message) -> None:
             await execution.resize(resize.to_size())
         case SignalMessage(signal=number):
             await execution.signal(number)
+        case InputMessage(text=line):
+            await execution.answer(line)
         case end if end.type == "close_stdin":
             await execution.close_stdin()
         case _:
@@ -158,7 +186,7 @@ async def _obey(execution: Execution | None, message: Message) -> None:
 
 def _read(text: str) -> AttachMessage:
     try:
-        return _MESSAGES.validate_json(text)
+        return _MESSAGES.validate_python(parse_json(text))
     except ValidationError as error:
         raise InvalidRequest(
             f"this message is none that is known: {error.errors()[0]['msg']}"

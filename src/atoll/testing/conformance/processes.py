@@ -216,10 +216,16 @@ class ProcessConformance(Conformance):
         assert (await run_argv(sandbox, "cat", "data")).stdout == data
 
     async def test_output_comes_as_it_is_printed(self, sandbox: Sandbox) -> None:
-        line = "echo 1; sleep 0.3; echo 2 >&2; sleep 0.3; echo 3"
-        process = await sandbox.start(Command(("sh", "-c", line)))
+        # Each waits until the one before was read: a slow reader would get two of them as one.
+        go_on = "head -c 1 > /dev/null"
+        line = f"echo 1; {go_on}; sleep 0.3; echo 2 >&2; {go_on}; echo 3"
+        process = await sandbox.start(Command(("sh", "-c", line), stdin=True))
+        pieces = []
         with soon():
-            pieces = [output async for output in process.output()]
+            async for output in process.output():
+                pieces.append(output)
+                if len(pieces) < 3:
+                    await process.write(b"x")
         assert [piece.data for piece in pieces] == [b"1\n", b"2\n", b"3\n"]
         assert [piece.stream for piece in pieces] == ["stdout", "stderr", "stdout"]
         times = [piece.t for piece in pieces]
@@ -286,8 +292,11 @@ class ProcessConformance(Conformance):
     async def test_a_cancelled_start_leaves_nothing_running(self, sandbox: Sandbox) -> None:
         for number in range(20):
             await _start_and_cancel(sandbox, number)
+        # Time for what would begin after all.
         await anyio.sleep(1)
-        assert await sandbox.workspace.list() == []
+        for entry in await sandbox.workspace.list():
+            if pid := await read_all(sandbox, entry.path):
+                await wait_gone(sandbox, pid.decode().strip())
 
     async def test_a_start_may_be_cancelled_before_it_begins(self, sandbox: Sandbox) -> None:
         with anyio.CancelScope() as scope:
@@ -319,7 +328,7 @@ class ProcessConformance(Conformance):
 
 async def _start_and_cancel(sandbox: Sandbox, number: int) -> None:
     process: Process | None = None
-    line = f"sleep 0.5; echo ran > ran-{number}"
+    line = f"echo $$ > ran-{number}; sleep 1000"
     with anyio.move_on_after(number * 0.0005):
         process = await sandbox.start(Command(("sh", "-c", line)))
     # Where the start was quicker than the cancellation, the caller has the handle and ends it.

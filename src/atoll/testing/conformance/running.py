@@ -19,7 +19,7 @@ from atoll.model.sandbox import SandboxSpec
 T = TypeVar("T")
 
 # Long enough for a busy machine; whatever hangs, hangs longer.
-SOON_SECONDS = 20.0
+SOON_SECONDS = 60.0
 
 
 class MakeEngine(Protocol):

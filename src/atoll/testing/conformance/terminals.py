@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from atoll.engines.contract import Engine, Feature, Sandbox
+from atoll.engines.contract import Engine, Feature, Process, Sandbox
 from atoll.errors import InvalidRequest
 from atoll.model.process import Command, Output, TerminalSize
 from atoll.testing.conformance.running import Conformance, collect, needs, soon
@@ -60,7 +60,10 @@ class TerminalConformance(Conformance):
             await _read_until(process.output(), b"hello\r\n")
             await process.close()
 
-    async def test_the_end_of_a_terminals_input_reaches_the_program(self, sandbox: Sandbox) -> None:
+    async def test_the_end_of_a_terminals_input_reaches_the_program(
+        self, engine: Engine, sandbox: Sandbox
+    ) -> None:
+        needs(engine, Feature.TERMINAL_END)
         process = await sandbox.start(_on_terminal("cat > /dev/null; echo over"))
         with soon():
             await process.write(b"line\n")
@@ -76,13 +79,14 @@ class TerminalConformance(Conformance):
         screen = process.output()
         with soon():
             await _read_until(screen, PROMPT)
-            await process.write(b"echo be''gin; sleep 1000\n")
+            # The program says itself that it has begun: until it has the terminal, the key would go to the shell alone.
+            await process.write(b"sh -c \"echo be''gin; exec sleep 1000\"\n")
             await _read_until(screen, b"begin")
-            # Until the program has the terminal, the key would go to the shell alone.
-            await anyio.sleep(0.5)
-            await process.write(b"\x03")
             # What is typed before the shell is back may be thrown away with the interrupted line.
-            await _read_until(screen, PROMPT)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_keep_interrupting, process)
+                await _read_until(screen, PROMPT)
+                tasks.cancel_scope.cancel()
             await process.write(b"echo still''here\n")
             await _read_until(screen, b"stillhere")
             await process.close()
@@ -115,6 +119,13 @@ async def _show(sandbox: Sandbox, line: str, size: TerminalSize | None = None) -
         outcome = await collect(process)
     await process.close()
     return outcome.stdout
+
+
+async def _keep_interrupting(process: Process) -> None:
+    """Press the key until it is heeded: a shell that is about to become another program loses it."""
+    while True:
+        await process.write(b"\x03")
+        await anyio.sleep(0.5)
 
 
 async def _read_until(screen: AsyncIterator[Output], text: bytes) -> None:

@@ -58,6 +58,7 @@ class FakeEngine:
         """Make a sandbox in this thread."""
         if self._closed:
             raise Conflict("the engine is closed; make a new one")
+        spec.refuse_container(self.name)
         if spec.template != BASE_TEMPLATE:
             raise InvalidRequest(
                 f"template {spec.template!r} is unknown; there is {BASE_TEMPLATE!r}"
@@ -75,6 +76,14 @@ class FakeEngine:
             sandbox.tree.mount(target, files)
         self._sandboxes[spec.id] = sandbox
         return sandbox
+
+    async def image_of(self, spec: SandboxSpec) -> NoReturn:
+        """Refuse: there are no images here."""
+        raise Unsupported("the fake engine has no images")
+
+    async def resume(self, spec: SandboxSpec) -> NoReturn:
+        """Refuse: nothing is kept here."""
+        raise _ends_with_program()
 
     def free_bytes(self) -> int | None:
         """Nothing but the machine's own memory limits it."""

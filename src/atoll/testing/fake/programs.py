@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import re
 import signal as signals
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 
 import anyio
@@ -97,15 +98,23 @@ async def _test(me: InnerProcess) -> int:
 
 
 async def _mkdir(me: InnerProcess) -> int:
-    for path in me.argv[1:]:
-        if path == "-p":
-            continue
+    with_parents = "-p" in me.argv
+    wanted = [path for path in me.argv[1:] if path != "-p"]
+    for path in chain.from_iterable(map(_way, wanted)) if with_parents else wanted:
         place = me.tree.find(path, cwd=me.cwd)
         if place.node is None:
             me.tree.add(place, Directory(place.directory.volume, 0o755))
-        elif "-p" not in me.argv:
+        elif not with_parents:
             raise os_error(errno.EEXIST, path)
     return 0
+
+
+def _way(path: str) -> Iterator[str]:
+    """Yield every directory on the way to a path, and the path itself."""
+    names = path.rstrip("/").split("/")
+    for count in range(1, len(names) + 1):
+        if way := "/".join(names[:count]):
+            yield way
 
 
 async def _ln(me: InnerProcess) -> int:

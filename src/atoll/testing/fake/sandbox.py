@@ -71,8 +71,21 @@ class FakeSandbox:
         """Nothing: tasks of the event loop have to do with everything here."""
         return False
 
+    @property
+    def warm_language(self) -> None:
+        """None: there is no interpreter here."""
+
+    @property
+    def image_command(self) -> Sequence[str]:
+        """None: there is no image."""
+        return ()
+
     def take_kernel(self) -> None:
         """Return nothing: there are no kernels here."""
+
+    async def start_kernel(self, command: Command, process_id: ProcessId | None = None) -> NoReturn:
+        """Refuse: nothing here is a program that could speak."""
+        raise Unsupported("the fake engine has no kernels")
 
     async def fork_kernel(self, process_id: ProcessId | None = None) -> NoReturn:
         """There is no interpreter to fork."""
@@ -138,6 +151,10 @@ class FakeSandbox:
             self._listeners[port] = listener
             return listener
 
+    async def clean(self) -> NoReturn:
+        """Refuse: a new one costs nothing."""
+        raise Unsupported("the fake engine cleans no sandboxes; create another one")
+
     async def pause(self) -> None:
         """Stop every process in place."""
         with self._call():
@@ -150,6 +167,10 @@ class FakeSandbox:
             self._table.paused = False
             self._table.changed.wake()
             self._state = SandboxState.RUNNING
+
+    async def stop(self) -> None:
+        """Refuse: nothing is kept here."""
+        raise Unsupported("the fake engine keeps nothing of a sandbox that ends")
 
     async def wait_ended(self) -> None:
         """Return once the sandbox is destroyed."""

@@ -15,22 +15,30 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
 #include "guest.h"
+#include "wire.h"
 #include "start.h"
 
 #define CONTROL 3
 #define KERNEL_CONTROL 4
 #define MOST_FORKED 4096
+#define CONNECT_SECONDS 5
 
-/* Those that init has forked; all other children of it are orphans, or the kernel that was there before. */
+/* Those that init has forked; all other children of it are orphans, or the kernel that was there before.
+ *
+ * Init keeps the control socket of a supervisor until it has noticed its end. So the host hears of an end only after
+ * all that has to be killed for it: what it starts next is not killed as well. */
 static struct forked {
-    int pid, is_supervisor;
+    int pid, is_supervisor, kept; /* 0: none */
 } forked[MOST_FORKED];
 static int forked_end; /* all are before this one */
+static uint64_t open_files[2];
 
 _Noreturn void leave(int code)
 {
@@ -87,10 +95,12 @@ static void reap(void)
             note_end_of_kernel((int)pid, status);
             continue;
         }
-        int was_supervisor = child->is_supervisor;
+        struct forked ended = *child;
         *child = (struct forked){0};
-        if (was_supervisor && status)
+        if (ended.is_supervisor && status)
             kill_everything();
+        if (ended.kept)
+            sys(SYS_close, ended.kept);
     }
 }
 
@@ -106,6 +116,16 @@ static void refuse(const struct init_request *request, int socket, long error)
         send_message(socket, &no_files, sizeof no_files, -1);
     else
         send_message(socket, &reply, sizeof reply, -1);
+}
+
+/* Where a listener accepts nobody, connecting would keep a process here for two minutes. */
+static long connect_in_time(long fd, const void *address, size_t size)
+{
+    struct timeval patience = {.tv_sec = CONNECT_SECONDS}, endless = {0};
+    sys(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    long outcome = sys(SYS_connect, fd, address, size);
+    sys(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, &endless, sizeof endless);
+    return outcome == -EINPROGRESS ? -ETIMEDOUT : outcome;
 }
 
 static long open_port(const struct init_request *request, int listening)
@@ -124,7 +144,7 @@ static long open_port(const struct init_request *request, int listening)
         if (!outcome)
             outcome = sys(SYS_listen, fd, 128);
     } else {
-        outcome = sys(SYS_connect, fd, &address, sizeof address);
+        outcome = connect_in_time(fd, &address, sizeof address);
     }
     if (!outcome)
         return fd;
@@ -139,7 +159,7 @@ static long connect_6(const struct init_request *request)
         return fd;
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = __builtin_bswap16((uint16_t)request->port)};
     address.sin6_addr.s6_addr[15] = 1;
-    long outcome = sys(SYS_connect, fd, &address, sizeof address);
+    long outcome = connect_in_time(fd, &address, sizeof address);
     return outcome ? outcome : fd;
 }
 
@@ -167,9 +187,17 @@ static void listen_on_port(const struct init_request *request, int socket)
         sys(SYS_close, fd);
 }
 
+static void close_kept(void)
+{
+    for (int i = 0; i < forked_end; i++)
+        if (forked[i].kept)
+            sys(SYS_close, forked[i].kept);
+}
+
 static _Noreturn void serve(const struct init_request *request, const int *fds, int count)
 {
     close_fds((int[]){CONTROL, kernel_control()}, 2);
+    close_kept();
     switch (request->op) {
     case INIT_OP_RUN:
         supervise(fds, count);
@@ -182,7 +210,17 @@ static _Noreturn void serve(const struct init_request *request, const int *fds, 
     }
 }
 
-static void start(const struct init_request *request, const int *fds, int count)
+/* Unless init had no room left then for what the host sends next. */
+static int keep(int *fd)
+{
+    int kept = *fd;
+    if ((uint64_t)kept + 2 * PASSING_MOST >= open_files[0])
+        return 0;
+    *fd = -1;
+    return kept;
+}
+
+static void start(const struct init_request *request, int *fds, int count)
 {
     struct forked *child = find_room();
     if (!child) {
@@ -194,8 +232,10 @@ static void start(const struct init_request *request, const int *fds, int count)
         serve(request, fds, count);
     if (pid < 0)
         refuse(request, fds[0], pid);
+    else if (request->op == INIT_OP_RUN)
+        *child = (struct forked){.pid = (int)pid, .is_supervisor = 1, .kept = keep(&fds[0])};
     else
-        *child = (struct forked){.pid = (int)pid, .is_supervisor = request->op == INIT_OP_RUN};
+        *child = (struct forked){.pid = (int)pid};
 }
 
 static void answer(void)
@@ -287,6 +327,7 @@ _Noreturn void start_program(const long *start)
     const char *role = (const char *)start[1];
     int pid = start[0] > 1 ? parse_number((const char *)start[2]) : 0;
     block_signals();
+    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, open_files);
     int32_t proc_write = try_to_write_proc();
 #ifndef ATOLL_DUMPABLE_INIT /* a testing build shows that it matters */
     sys(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);

@@ -265,24 +265,35 @@ long enter_jail(const struct keeper_request *request, const struct plan_entry *p
     return 0;
 }
 
+/* Returns how many lines of a file there are in `lines`, of which the last is followed by NULL. */
+static int read_lines(const char *path, char *text, size_t room, char **lines, int most)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), count = 0;
+    ssize_t length = fd < 0 ? -1 : read(fd, text, room - 1);
+    close(fd);
+    text[length > 0 ? length : 0] = 0;
+    for (char *line = strtok(text, "\n"); line && count < most - 1; line = strtok(0, "\n"))
+        lines[count++] = line;
+    lines[count] = 0;
+    return count;
+}
+
 /* Turns into the template's interpreter, which loads the spawn path as a library and serves as this one would.
- * The file's lines are its environment; nothing else of the host's reaches it. */
+ * One file has its program, the name that it goes by and its arguments, another its environment; nothing else of the
+ * host's reaches it. */
 static _Noreturn void exec_interpreter(int control, int filter)
 {
-    static char text[8192];
-    char *environment[64] = {0};
-    char *arguments[] = {"python3", "-I", "-B", "/.atoll/zygote.py", 0};
-    int fd = open("/.atoll/environment", O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    int count = 0;
-    for (char *line = length > 0 ? strtok(text, "\n") : 0; line && count < 63; line = strtok(0, "\n"))
-        environment[count++] = line;
+    static char text[2][8192];
+    char *arguments[16], *environment[64];
+    if (read_lines("/.atoll/interpreter", text[0], sizeof text[0], arguments, 16) < 2)
+        _exit(1);
+    read_lines("/.atoll/environment", text[1], sizeof text[1], environment, 64);
     /* Above the two, so that neither is overwritten before it is moved. */
     control = fcntl(control, F_DUPFD, 10);
     filter = fcntl(filter, F_DUPFD, 10);
     if (dup2(control, 3) != 3 || dup2(filter, 4) != 4 || close_range(5, ~0U, 0))
         _exit(1);
-    execve("/.atoll/python", arguments, environment);
+    execve(arguments[0], arguments + 1, environment);
     _exit(1);
 }
 

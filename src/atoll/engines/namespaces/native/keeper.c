@@ -36,6 +36,7 @@
 #include "jail.h"
 #include "passing.h"
 #include "shelf.h"
+#include "signals.h"
 #include "steps.h"
 
 #define CONTROL 3
@@ -481,6 +482,7 @@ int main(int argc, char **argv)
     lasting = argc == 5;
     if ((argc != 4 && !lasting) || take_descriptors(argv + 3, argc - 3))
         return 2;
+    reset_signals();
     /* A new session: the owner's terminal must not be reachable as /dev/tty from inside. */
     setsid();
     prctl(PR_SET_NAME, "atoll-keeper");

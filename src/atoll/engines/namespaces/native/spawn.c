@@ -105,7 +105,7 @@ static long join_new_keyring(void)
     return outcome == -ENOSYS ? 0 : outcome < 0 ? outcome : 0; /* a kernel without keys has none to share */
 }
 
-static void reset_signals(void)
+static void reset_child_signal(void)
 {
     struct {
         void *handler;
@@ -172,7 +172,7 @@ static long start_kernel(void)
 /* On success it does not return. */
 static long become_sandbox(void)
 {
-    reset_signals();
+    reset_child_signal();
     long outcome = prepare_sandbox();
     if (!outcome)
         outcome = seal(request, &failed_step);
@@ -218,7 +218,7 @@ static long start_supervisor(void)
 
 static long join_sandbox(void)
 {
-    reset_signals();
+    reset_child_signal();
     DO(CGROUP_ENTER, is_born_in_cgroup() ? 0 : enter_cgroups(cgroup_fds(), (int)request->cgroup_fds));
     /* Before joining: the sandbox's own /proc does not know this process. */
     DO(RLIMITS, raise_oom_score(request));

@@ -1,0 +1,31 @@
+# Generated from _async by tools/generate_sync.py; edit that.
+"""Secrets that are stored under a name, for sandboxes that use and never see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from atoll.client.nodes import find_errands
+from atoll.model.secret import Secret, SecretInfo
+
+
+class Secrets:
+    """The stored secrets of this user: of a server, where they are kept sealed, or of this process until it ends."""
+
+    def __init__(
+        self, *, engine: str | None = None, url: str | None = None, token: str | None = None
+    ) -> None:
+        """Say whose: those of the server at `url`, else at ATOLL_URL, else of this process."""
+        self._errands = find_errands(url, token, engine)
+
+    def list(self) -> Sequence[SecretInfo]:
+        """Return facts about all of them by name; what they are worth is never told."""
+        return self._errands.way.call(self._errands.list_secrets)
+
+    def set(self, name: str, secret: Secret) -> SecretInfo:
+        """Keep a secret; sandboxes that have one of this name use the new one from then on."""
+        return self._errands.way.call(self._errands.set_secret, name, secret)
+
+    def remove(self, name: str) -> None:
+        """Remove a secret; no request of any sandbox carries it any more. Raises `NotFound`."""
+        self._errands.way.call(self._errands.remove_secret, name)

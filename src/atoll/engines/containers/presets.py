@@ -1,0 +1,119 @@
+"""Images of well-known templates, made here from the distribution's packages where nobody else has them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from atoll.errors import Unavailable, Unsupported
+
+Progress = Callable[[str], None]
+
+# What each is made of; those that Debian has no package of have to be named by the operator.
+PACKAGES: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "base": ("ca-certificates", "procps"),
+        "python": ("python3", "python-is-python3", "ca-certificates", "procps"),
+        "node": ("nodejs", "ca-certificates", "procps"),
+        "r": ("r-base-core", "ca-certificates", "procps"),
+        "data": (
+            "python3",
+            "python-is-python3",
+            "python3-numpy",
+            "python3-pandas",
+            "python3-scipy",
+            "python3-matplotlib",
+            "ca-certificates",
+            "procps",
+        ),
+    }
+)
+REPOSITORY = "atoll-preset"
+_PROGRAM = "mmdebstrap"
+_SECONDS = 1800
+_LAST_BYTES = 2000
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def preset_tag(template: str) -> str | None:
+    """Return what the image of a template is called that was made here; None if none can be made."""
+    if template not in PACKAGES:
+        return None
+    facts = json.dumps([_suite(), platform.machine(), template, PACKAGES[template]])
+    return f"{REPOSITORY}/{template}:{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+
+
+def make_preset(template: str, tag: str, target: Path, progress: Progress) -> None:
+    """Write an image of this machine's distribution with a template's packages, as `docker save` would.
+
+    Raises:
+        Unsupported: this machine cannot make one.
+        Unavailable: its packages could not be fetched.
+    """
+    if shutil.which(_PROGRAM) is None:
+        raise Unsupported(
+            f"there is no image for template {template!r} here, and no {_PROGRAM} to make one with;"
+            f" apt-get install {_PROGRAM}, or name an image in containers.images",
+            template=template,
+        )
+    progress(f"making image {tag} from packages of {_suite()}")
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".preset-") as folder:
+        layer = Path(folder, "layer.tar")
+        _make_tree(PACKAGES[template], layer)
+        progress("packing it")
+        _save(layer, tag, target)
+
+
+def _make_tree(packages: Sequence[str], layer: Path) -> None:
+    command = [_PROGRAM, "--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
+    command += ["--format=tar", "--dpkgopt=path-exclude=/usr/share/doc/*", _suite(), str(layer)]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{_PROGRAM} took longer than {_SECONDS} seconds") from error
+    if done.returncode != 0:
+        words = done.stderr[-_LAST_BYTES:].decode("utf-8", "replace").strip()
+        raise Unavailable(f"{_PROGRAM} could not fetch the packages:\n{words}")
+
+
+def _save(layer: Path, tag: str, target: Path) -> None:
+    config = json.dumps(
+        {
+            "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+            "os": "linux",
+            "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_digest(layer)}"]},
+        }
+    ).encode()
+    name = f"{hashlib.sha256(config).hexdigest()}.json"
+    manifest = [{"Config": name, "RepoTags": [tag], "Layers": ["layer/layer.tar"]}]
+    texts = {name: config, "manifest.json": json.dumps(manifest).encode()}
+    with tarfile.open(target, "x") as archive:
+        archive.add(layer, "layer/layer.tar")
+        for each, data in texts.items():
+            path = layer.with_name("text")
+            path.write_bytes(data)
+            archive.add(path, each)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _suite() -> str:
+    """Return the name of this machine's release, or Debian's if it has none."""
+    try:
+        return platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
+    except OSError:
+        return "stable"

@@ -1,0 +1,1 @@
+"""What is inside every sandbox, whatever engine made it: the programs that watch over commands and do file work."""

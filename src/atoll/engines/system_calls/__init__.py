@@ -1,0 +1,1 @@
+"""Which system calls code in a sandbox may make, whatever engine made it."""

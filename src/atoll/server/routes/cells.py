@@ -1,0 +1,228 @@
+"""A WebSocket that carries cells, one after the other: the quickest way to ask a kernel many times.
+
+The caller sends `{"type": "run", "id": …, "code": …}` with what else a cell may have (`kernel`, `language`, `timeout`,
+`track_files`, `ask_input`), and gets `{"type": "events", "id": …, "execution": …, "events": […]}` as often as there are new ones, up
+to the end of that execution; or `{"type": "refused", "id": …, "error": …}`. Meanwhile `{"type": "input", "text": …}` answers code that asks for a line, and
+`{"type": "cancel"}` interrupts it. The id is the caller's own and works as an `Idempotency-Key` of `POST …/executions` does: whoever
+loses the connection asks that way, or for the events of the execution, and nothing runs twice. Executions go on without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from fastapi import APIRouter
+from pydantic import Field, TypeAdapter, ValidationError
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from atoll.errors import AtollError, Conflict, InvalidRequest, NotFound
+from atoll.model.execution import ExecutionEvent, event_to_json
+from atoll.model.ids import ExecutionId
+from atoll.node.execution_log import ExecutionLog
+from atoll.node.task_groups import single_errors
+from atoll.server.auth import Owner
+from atoll.server.bodies import ExecutionBody, InputMessage, Text
+from atoll.server.errors import error_to_json
+from atoll.server.json_bodies import parse_json
+from atoll.server.keys import KeyHolder
+from atoll.server.parts import Here, Parts, SandboxKey
+from atoll.server.routes.executions import start_once
+
+router = APIRouter(tags=["kernels"])
+# Cells that may wait on one connection; who sends more waits until one has ended.
+_MOST_WAITING = 16
+
+
+class RunMessage(ExecutionBody):
+    """A cell to be run, under an id of the caller's choice."""
+
+    type: Literal["run"]
+    id: Annotated[Text, Field(min_length=1, max_length=255)]
+    kind: Literal["cell"] = "cell"
+
+
+class CancelMessage(InputMessage):
+    """The cell that runs is to be interrupted."""
+
+    type: Literal["cancel"]  # type: ignore[assignment]
+    text: None = None
+
+
+CellMessage = Annotated[RunMessage | InputMessage | CancelMessage, Field(discriminator="type")]
+_MESSAGES: TypeAdapter[RunMessage | InputMessage | CancelMessage] = TypeAdapter(CellMessage)
+
+
+@router.websocket("/sandboxes/{sandbox}/cells")
+async def run_cells(
+    socket: WebSocket, sandbox: SandboxKey, parts: Here, owner: Owner, holder: KeyHolder
+) -> None:
+    """Run cells as they are sent, and answer with their events."""
+    # By its id from here on: who was let in to one sandbox must not get into another that has its name later.
+    resident = parts.node.find(sandbox, owner)
+    await socket.accept()
+    await _Line(socket, parts, sandbox, resident.id, owner, holder).serve()
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A cell that runs, or has run, and whose events are to be shown; without a log if another request began it."""
+
+    message_id: str
+    execution_id: ExecutionId
+    log: ExecutionLog | None
+
+
+class _Line:
+    """One connection, and the cell that runs on it."""
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        parts: Parts,
+        sandbox: str,
+        sandbox_id: str,
+        owner: str,
+        holder: str,
+    ) -> None:
+        self._socket = socket
+        self._parts = parts
+        self._sandbox = sandbox
+        self._sandbox_id = sandbox_id
+        self._owner = owner
+        self._holder = holder
+        self._current: ExecutionId | None = None
+        self._waiting = 0  # cells that have been passed on and not shown to their ends
+
+    async def serve(self) -> None:
+        """Run cells until the other side leaves, or the node is to end and none runs."""
+        send, receive = anyio.create_memory_object_stream[RunMessage | _Begun](_MOST_WAITING)
+        with single_errors():
+            async with anyio.create_task_group() as tasks, send, receive:
+                tasks.start_soon(self._listen, send, tasks.cancel_scope)
+                tasks.start_soon(self._leave_in_time, tasks.cancel_scope)
+                await self._run_all(receive)
+                tasks.cancel_scope.cancel()
+
+    async def _listen(
+        self, send: MemoryObjectSendStream[RunMessage | _Begun], scope: anyio.CancelScope
+    ) -> None:
+        try:
+            while (message := await self._socket.receive())["type"] == "websocket.receive":
+                try:
+                    await self._take(_read(message), send)
+                except AtollError as error:
+                    await self._tell({"type": "refused", "id": None, "error": error_to_json(error)})
+                if self._parts.traffic.is_draining and not self._waiting:
+                    break
+        except WebSocketDisconnect:
+            pass
+        scope.cancel()
+
+    async def _take(
+        self,
+        message: RunMessage | InputMessage,
+        send: MemoryObjectSendStream[RunMessage | _Begun],
+    ) -> None:
+        if isinstance(message, RunMessage):
+            await self._take_cell(message, send)
+            return
+        running = None if self._current is None else self._parts.running_or_none(self._current)
+        if running is None:
+            return  # it has just ended; its end is on the way
+        try:
+            if isinstance(message, CancelMessage):
+                await running.cancel()
+            else:
+                await running.answer(message.text)
+        except Conflict:
+            return  # it asks for nothing any more
+
+    async def _take_cell(
+        self, message: RunMessage, send: MemoryObjectSendStream[RunMessage | _Begun]
+    ) -> None:
+        cell: RunMessage | _Begun = message
+        if not self._waiting:
+            # Most end within a moment, and to pass them on would take as long.
+            begun = await self._begin(message)
+            if begun is None:
+                return
+            if begun.log is not None and begun.log.has_ended:
+                await self._show(begun)
+                return
+            self._current, cell = begun.execution_id, begun
+        self._waiting += 1
+        await send.send(cell)
+
+    async def _leave_in_time(self, scope: anyio.CancelScope) -> None:
+        await self._parts.traffic.begins_to_drain.wait()
+        if self._current is None:
+            scope.cancel()
+
+    async def _run_all(self, receive: MemoryObjectReceiveStream[RunMessage | _Begun]) -> None:
+        try:
+            async for cell in receive:
+                begun = cell if isinstance(cell, _Begun) else await self._begin(cell)
+                if begun is not None:
+                    self._current = begun.execution_id
+                    await self._show(begun)
+                    self._current = None
+                self._waiting -= 1
+                if self._parts.traffic.is_draining:
+                    return
+        except WebSocketDisconnect:
+            return  # whoever listens sees it, too
+
+    async def _begin(self, message: RunMessage) -> _Begun | None:
+        """Begin a cell, and return it unless that is refused."""
+        logs: list[ExecutionLog] = []
+        try:
+            answer = await start_once(
+                self._parts,
+                self._owner,
+                self._sandbox,
+                message,
+                message.id,
+                self._holder,
+                is_new=True,
+                sandbox_id=self._sandbox_id,
+                begun=lambda execution: logs.append(execution.log),
+            )
+        except AtollError as error:
+            await self._tell({"type": "refused", "id": message.id, "error": error_to_json(error)})
+            return None
+        return _Begun(message.id, ExecutionId(answer.id), logs[0] if logs else None)
+
+    async def _show(self, begun: _Begun) -> None:
+        head = {"type": "events", "id": begun.message_id, "execution": begun.execution_id}
+        try:
+            async with aclosing(await self._batches(begun)) as batches:
+                async for events in batches:
+                    await self._tell({**head, "events": [event_to_json(each) for each in events]})
+        except NotFound as error:
+            refusal = {"type": "refused", "id": begun.message_id, "error": error_to_json(error)}
+            await self._tell(refusal)
+
+    async def _batches(self, begun: _Begun) -> AsyncGenerator[Sequence[ExecutionEvent], None]:
+        if begun.log is not None:
+            return begun.log.follow_batches()
+        return await self._parts.executions.open_batches(begun.execution_id)
+
+    async def _tell(self, message: Mapping[str, Any]) -> None:
+        await self._socket.send_text(json.dumps(message))
+
+
+def _read(message: Mapping[str, Any]) -> RunMessage | InputMessage:
+    text = message.get("text")
+    if text is None:
+        raise InvalidRequest("messages about cells are texts")
+    try:
+        return _MESSAGES.validate_python(parse_json(text))
+    except ValidationError as error:
+        place, reason = error.errors()[0]["loc"], error.errors()[0]["msg"]
+        raise InvalidRequest(f"this message is none that is known: {place}: {reason}") from error
