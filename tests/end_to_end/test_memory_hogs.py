@@ -16,6 +16,7 @@ import anyio.from_thread
 import pytest
 
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
+from atoll.engines.namespaces.sandbox import NamespaceSandbox
 from atoll.errors import Conflict, Unavailable
 from atoll.model.limits import Limits
 from atoll.model.process import EndReason
@@ -209,6 +210,20 @@ async def test_hogs_that_want_more_than_there_is_harm_nobody_else(
             # Some had to give way, but the first of them fitted in.
             assert feast.ends["ok"] < feast.ends.total()
     assert kills == []
+
+
+@pytest.mark.timeout(1200)
+async def test_where_the_kernel_comes_first_it_takes_who_has_the_most(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As if others kept the node from its processor whenever it should act.
+    monkeypatch.setattr(NamespaceSandbox, "end_for_memory", lambda _sandbox: None)
+    async with open_node(_SMALL_BYTES) as node, working(node):
+        feast = Feast(node, hoard_in_files)
+        await feast.hold(_SMALL_BYTES, 240 * MIB)
+    lost = [vars(each)["reason"] for each in caplog.records if each.message == "sandbox.lost"]
+    print(f"{dict(feast.ends)}, {len(lost)} lost")
+    assert set(lost) == {"it had the most when all sandboxes together ran out of memory"}
 
 
 def check_who_would_go_first() -> None:

@@ -305,9 +305,12 @@ async def fill_every_disk(target: Target) -> None:
 
 async def fork_without_end(target: Target) -> None:
     commands = Commands(target.small.sandbox)
-    told = await commands.run(["python3", "-c", _FORK_BOMB], timeout=60)
-    assert b"no limit" not in told.stdout, told
-    assert (await commands.run("echo goes on", timeout=60)).stdout == b"goes on\n"
+    for _ in range(5):
+        told = await commands.run(["python3", "-c", _FORK_BOMB], timeout=60)
+        assert b"no limit" not in told.stdout, told
+        # At once: those who die have to make room by themselves.
+        after = await commands.run("echo goes on", timeout=60)
+        assert after.stdout == b"goes on\n", after
 
 
 _FORK_BOMB = """

@@ -9,25 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.engines.namespaces.memory_guard import MemoryGuard, choose, margin_of
+from atoll.engines.namespaces.memory_guard import FIRST_RANK, MemoryGuard, choose, margin_of, rank
 from atoll.model.sizes import GIB, MIB
 from tests.host_state import eventually
 
 pytestmark = pytest.mark.any_user
 
 
-@dataclass
+@dataclass(eq=False)
 class Held:
     """A sandbox that is nothing but its memory."""
 
     size: int
     ended: int = 0
+    rank: int = 0
 
     def used_bytes(self) -> int:
         return 0 if self.ended else self.size
 
     def end_for_memory(self) -> None:
         self.ended += 1
+
+    def offer(self, rank: int) -> None:
+        self.rank = rank
 
 
 @dataclass
@@ -60,6 +64,31 @@ def test_the_largest_is_ended_and_nobody_else(engine: Engine) -> None:
     assert eventually(lambda: bool(large.ended), 60)
     engine.guard.stop()
     assert [each.ended for each in engine.held] == [0, 1, 0]
+
+
+def test_the_kernel_is_told_beforehand_whom_to_take(engine: Engine) -> None:
+    small, large, larger = Held(10 * MIB), Held(300 * MIB), Held(500 * MIB)
+    engine.held += [small, large]
+    engine.guard.start()
+    assert not eventually(lambda: bool(large.rank), 0.2)
+    engine.held.append(larger)
+    assert eventually(lambda: 0 < large.rank < larger.rank == FIRST_RANK, 60)
+    larger.size, large.size = 300 * MIB, 500 * MIB
+    assert eventually(lambda: 0 < larger.rank < large.rank == FIRST_RANK, 60)
+    assert small.rank == 0
+    engine.held.remove(large)
+    assert eventually(lambda: not large.rank and not larger.rank, 60)
+    assert not any(each.ended for each in (small, large, larger))
+
+
+@given(st.lists(st.integers(0, 1000)), st.integers(1, 1000))
+def test_whoever_is_larger_goes_first_and_nobody_small(sizes: list[int], least: int) -> None:
+    ranks = rank([(size, number) for number, size in enumerate(sizes)], least)
+    assert {sizes[number] >= least for number in ranks} <= {True}
+    assert len(ranks) == sum(size >= least for size in sizes)
+    in_order = sorted(ranks, key=lambda number: sizes[number])
+    assert [ranks[number] for number in in_order] == sorted(ranks.values())
+    assert all(0 < place <= FIRST_RANK for place in ranks.values())
 
 
 def test_once_stopped_it_ends_nobody(engine: Engine) -> None:

@@ -16,6 +16,8 @@ from atoll.engines.cgroups.contract import SandboxCgroup
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Expected, Place, attest_process
 from atoll.engines.namespaces.limits import data_bytes
+from atoll.engines.namespaces.memory_guard import FIRST_RANK
+from atoll.engines.namespaces.origins import pid_of
 from atoll.engines.namespaces.plumbing import Plumbing, open_kernel_plumbing
 from atoll.engines.namespaces.shelf import Shelf
 from atoll.engines.namespaces.wire import VERSION, InitHello, SpawnFlag, SpawnRequest
@@ -28,7 +30,8 @@ from atoll.model.sandbox import NETWORK_FILES, UNPRIVILEGED_PORT, SandboxSpec
 _SECONDS = 10.0
 _INNER_ID = 65532
 # High, so that a host short of memory ends sandboxes before anything else.
-_OOM_SCORE = "300"
+_OOM_SCORE = 300
+_HIGHEST_OOM_SCORE = 1000
 _CREDENTIALS = struct.Struct("3i")
 _CREDENTIALS_ROOM = socket.CMSG_SPACE(_CREDENTIALS.size)
 
@@ -235,7 +238,20 @@ def receive_kernel_pid(kernel_channel: socket.socket) -> int:
 
 def raise_oom_score(pid: int) -> None:
     """Offer a process to the kernel's out-of-memory killer before anything of the host's."""
-    _write(f"/proc/{pid}/oom_score_adj", _OOM_SCORE)
+    _write(f"/proc/{pid}/oom_score_adj", str(_OOM_SCORE))
+
+
+def offer_init(pidfd: int, rank: int) -> None:
+    """Offer a sandbox's init, and with it all of the sandbox, to the out-of-memory killer before those of a lower rank."""
+    value = _OOM_SCORE + (_HIGHEST_OOM_SCORE - _OOM_SCORE) * rank // FIRST_RANK
+    with suppress(OSError):
+        score = os.open(f"/proc/{pid_of(pidfd)}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            # It still lives, so its number was nobody else's when this was opened.
+            if not is_over(pidfd):
+                os.write(score, str(value).encode())
+        finally:
+            os.close(score)
 
 
 def kill(pidfd: int) -> None:

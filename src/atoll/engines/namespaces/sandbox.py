@@ -21,7 +21,15 @@ from atoll.engines.inside.commands import payload
 from atoll.engines.inside.wire import SupervisorOp, SupervisorRequest
 from atoll.engines.namespaces import channel
 from atoll.engines.namespaces.attest import Place
-from atoll.engines.namespaces.boot import Birth, Booted, is_over, join_kernel, kill, kill_and_wait
+from atoll.engines.namespaces.boot import (
+    Birth,
+    Booted,
+    is_over,
+    join_kernel,
+    kill,
+    kill_and_wait,
+    offer_init,
+)
 from atoll.engines.namespaces.drains import Drains
 from atoll.engines.namespaces.plumbing import (
     Plumbing,
@@ -80,6 +88,7 @@ class NamespaceSandbox:
         self._forget = forget
         self._was_lost = False  # before it was destroyed
         self._ended_for_memory = False
+        self._kills_when_offered: int | None = None  # to the kernel, should all run out of memory
         self._state = SandboxState.RUNNING
         self._processes: set[NamespaceProcess] = set()
         self._seen = Events()
@@ -105,6 +114,8 @@ class NamespaceSandbox:
         """Facts at this moment."""
         if self._state in (SandboxState.RUNNING, SandboxState.PAUSED) and self._has_ended():
             self._state = SandboxState.LOST
+            # Now, while its cgroup is there to tell.
+            self._ended_for_memory = self._ended_for_memory or self._was_taken()
         return SandboxInfo(
             self.id,
             "namespaces",
@@ -130,6 +141,7 @@ class NamespaceSandbox:
 
     def restore(self) -> None:
         """Go on from what an earlier program has left."""
+        offer_init(self._pidfd, 0)
         if self._cgroup is not None and self._cgroup.is_frozen:
             self._state, self._may_be_frozen = SandboxState.PAUSED, True
         seen = self._leftover.take("seen")
@@ -534,6 +546,23 @@ class NamespaceSandbox:
         if self._cgroup is not None and self._cgroup.is_frozen:
             with suppress(OSError, Unavailable):
                 self._cgroup.freeze(False)  # a frozen process does not even die
+
+    def offer(self, rank: int) -> None:
+        """Have the kernel end it before those of a lower rank if all together have too much memory; in any thread."""
+        with self._guard:
+            if self._state is SandboxState.DESTROYED or self._cgroup is None or self._has_ended():
+                return
+            if rank and self._kills_when_offered is None:
+                self._kills_when_offered = self._cgroup.events().out_of_memory
+            elif not rank and not self._was_taken():
+                self._kills_when_offered = None
+            offer_init(self._pidfd, rank)
+
+    def _was_taken(self) -> bool:
+        """Whether the kernel has ended it because all together had too much memory."""
+        if self._kills_when_offered is None or self._cgroup is None:
+            return False
+        return self._cgroup.events().out_of_memory > self._kills_when_offered
 
     def kill_everything(self) -> None:
         """Kill every process of the sandbox but its init."""

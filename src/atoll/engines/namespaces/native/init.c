@@ -1,5 +1,6 @@
 /* Pid 1 of every sandbox: reaps, forks what the host asks for, and watches over the kernel that was born with it
- * (kernel.c). It never waits for anybody and never ends by itself; when its control socket does, so does the sandbox.
+ * (kernel.c). It waits for nobody but those it has killed, and never ends by itself; when its control socket does, so does
+ * the sandbox.
  *
  * Everything that runs in the sandbox descends from this process and inherits its filter, its lack of
  * privileges and its namespaces: there is no second door. Code inside cannot signal it (pid 1 has no
@@ -24,11 +25,13 @@
 #include "guest.h"
 #include "wire.h"
 #include "start.h"
+#include "supervision.h"
 
 #define CONTROL 3
 #define KERNEL_CONTROL 4
 #define MOST_FORKED 4096
 #define CONNECT_SECONDS 5
+#define MOMENT_NANOSECONDS 200000
 
 /* Those that init has forked; all other children of it are orphans, or the kernel that was there before.
  *
@@ -86,10 +89,24 @@ static void wake_supervisors(void)
             sys(SYS_kill, forked[i].pid, SIGCONT);
 }
 
-static void reap(void)
+static int reap(void);
+
+/* While they die they count, and what the host starts next would find no room. Orphans come to pid 1, so without children it
+ * is alone. */
+static void await_deaths(void)
+{
+    const struct timespec moment = {.tv_nsec = MOMENT_NANOSECONDS};
+    long deadline = seconds() + KILL_SECONDS + 1;
+    while (reap() && seconds() < deadline)
+        sys(SYS_nanosleep, &moment, 0);
+}
+
+/* Returns whether there are children left. */
+static int reap(void)
 {
     int status;
-    for (long pid; (pid = sys(SYS_wait4, -1, &status, WNOHANG, 0)) > 0;) {
+    long pid;
+    while ((pid = sys(SYS_wait4, -1, &status, WNOHANG, 0)) > 0) {
         struct forked *child = find_forked((int)pid);
         if (!child) {
             note_end_of_kernel((int)pid, status);
@@ -97,11 +114,14 @@ static void reap(void)
         }
         struct forked ended = *child;
         *child = (struct forked){0};
-        if (ended.is_supervisor && status)
+        if (ended.is_supervisor && status) {
             kill_everything();
+            await_deaths(); /* of which none is a supervisor any more */
+        }
         if (ended.kept)
             sys(SYS_close, ended.kept);
     }
+    return pid != -ECHILD;
 }
 
 static void refuse(const struct init_request *request, int socket, long error)

@@ -17,6 +17,8 @@
 #define MOST_REPORTS 64
 
 static uint64_t open_files;
+/* Until when those are waited for who were killed because somebody inside has killed a supervisor. */
+static long clearing_until;
 
 void set_open_files(uint64_t most) { open_files = most; }
 
@@ -369,19 +371,34 @@ static void note_gone(struct object *object, int status)
     if (object->failures >= 0)
         read_failure(object);
     object->pid = 0;
-    if (object->kind == PROCESS && status && !object->is_killed)
+    if (object->kind == PROCESS && status && !object->is_killed) {
         kill_everything();
+        clearing_until = seconds() + KILL_SECONDS + 1;
+    }
     if (!object->is_released)
         say_numbers(object->id, WORD_GONE, status, 0);
     forget_if_over(object);
 }
 
-void reap(void)
+/* Returns whether there are children left. */
+static int reap_dead(void)
 {
     int status;
-    for (long pid; (pid = sys(SYS_wait4, -1, &status, WNOHANG, 0)) > 0;) {
+    long pid;
+    while ((pid = sys(SYS_wait4, -1, &status, WNOHANG, 0)) > 0) {
         struct object *object = find_object_by_pid((int)pid);
         if (object)
             note_gone(object, status);
     }
+    return pid != -ECHILD;
+}
+
+/* While they die they count, and what the host has started next would find no room. Orphans come to pid 1, so without children
+ * it is alone. */
+void reap(void)
+{
+    const struct timespec moment = {.tv_nsec = MOMENT_NANOSECONDS};
+    while (reap_dead() && seconds() < clearing_until)
+        sys(SYS_nanosleep, &moment, 0);
+    clearing_until = 0;
 }
