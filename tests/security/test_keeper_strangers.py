@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -37,8 +38,11 @@ def test_a_stranger_cannot_connect(keeper: LastingKeeper, directory: Path, is_op
     keeper.leave()
     if is_open:
         for path in (directory, *directory.parents):
-            if path.stat().st_uid == os.geteuid() and path != Path("/"):
-                path.chmod(0o755)
+            mode = stat.S_IMODE(path.stat().st_mode)
+            if (
+                not mode & stat.S_IXOTH
+            ):  # of all others nothing is changed: one is the machine's /tmp
+                path.chmod(mode | 0o055)
         (directory / "keeper.sock").chmod(0o777)
     recall = bytes(KeptEntry(op=KeeperOp.RECALL))
     program = (
