@@ -48,6 +48,25 @@ def test_errors_and_timeouts_are_results(manager: SandboxManager) -> None:
     assert manager.execute_code(session.session_id, "'still here'").success
 
 
+def test_long_texts_keep_head_and_tail(manager: SandboxManager) -> None:
+    session = manager.create_session().session_id
+    printed = manager.execute_code(session, "print('head' + 'x' * 60_000 + 'tail')").stdout
+    assert len(printed) == 50_000
+    assert printed.startswith("headx") and printed.endswith("xtail\n")
+    assert "stdout is cut: 60,009 characters in all; write it to a file" in printed
+    code = "import sys\nprint('y' * 130_000, file=sys.stderr)\n'z' * 40_000"
+    both = manager.execute_code(session, code)
+    assert both.result is not None
+    assert (len(both.stderr), len(both.result["text/plain"])) == (120_000, 30_000)
+    deep = "def f(n): exec('f(n - 1)  # ' + 'a' * 500) if n else 1 / 0\nf(60)"
+    failed = manager.execute_code(session, deep)
+    assert failed.error is not None
+    assert len(failed.error.traceback) <= 8_000
+    assert "ZeroDivisionError" in failed.error.traceback[-200:]
+    line = manager.execute_terminal(session, "head -c 3000000 /dev/zero | tr '\\0' a")
+    assert len(line.stdout) == 50_000 and "more than 1,048,576 characters" in line.stdout
+
+
 def test_other_runtimes(manager: SandboxManager) -> None:
     session = manager.create_session("node")
     done = manager.execute_code(session.session_id, "[1, 2].map(n => n * 2)")

@@ -40,6 +40,11 @@ def test_what_was_cut_before_says_how_long_it_was() -> None:
     assert len(long.text) == 1_000 and "5,000,000 characters" in long.text
 
 
+def test_what_was_cut_before_to_nobody_knows_what_says_so() -> None:
+    short = cut_text("x" * 100, 1_000, "stdout", is_part=True)
+    assert short.is_cut and "more than 100 characters" in short.text
+
+
 @given(st.text(max_size=3000), st.integers(200, 1000), st.integers(0, 5000))
 def test_nothing_passes_its_limit_and_nothing_short_is_touched(
     text: str, most: int, length: int

@@ -28,6 +28,8 @@ from atoll.errors import (
     NotFound,
     TimedOut,
 )
+from atoll.model.cell_events import MAX_OUTPUT_BYTES
+from atoll.model.cuts import CutLimits, cut_text
 from atoll.model.language import home_of
 from atoll.model.packages import parse_packages
 
@@ -39,6 +41,8 @@ LONGEST_SECONDS = 300.0
 RUNTIMES = ("python", "node", "r")
 _QUOTA_OF_A_CPU = 100_000
 _MEMORY, _QUOTA, _PROCESSES = "2048m", 200_000, 512
+
+_WAY_OUT = "write it to a file and read that in parts"
 
 Status = Literal["starting", "running", "dead"]
 
@@ -107,9 +111,11 @@ class SandboxManager:
         network: str = "none",
         most_sessions: int = MOST_SESSIONS,
         most_per_thread: int = MOST_PER_THREAD,
+        cut_limits: CutLimits | None = None,
     ) -> None:
         """Say where sandboxes are, as `Sandbox(url=…, token=…)` does.
 
+        Longer texts than `cut_limits` lets through are cut: head and tail stay, and a note tells how long they were.
         `docker_dir` is accepted and means nothing: there are no images to be built.
         """
         self._url = url
@@ -117,6 +123,7 @@ class SandboxManager:
         self._network = network
         self._most = most_sessions
         self._most_per_thread = most_per_thread
+        self._limits = cut_limits or CutLimits()
         self._sessions: dict[str, _Session] = {}
         self._starting: list[str] = []  # the conversations of those that are being made
         self._guard = Lock()
@@ -172,16 +179,20 @@ class SandboxManager:
         """Run code in a session, which keeps its variables; at most five minutes."""
         with self._using(session_id) as session:
             seconds = min(max(float(timeout), 1.0), LONGEST_SECONDS)
-            return _to_result(session.sandbox.run_code(code, timeout=seconds))
+            return _to_result(session.sandbox.run_code(code, timeout=seconds), self._limits)
 
     def execute_terminal(self, session_id: str, command: str) -> TerminalResult:
         """Run a shell line in a session; at most five minutes."""
         with self._using(session_id) as session:
             result = session.sandbox.commands.run(command, timeout=LONGEST_SECONDS)
+        stdout, stderr = (
+            each.decode("utf-8", "replace") for each in (result.stdout, result.stderr)
+        )
+        limits = self._limits
         return TerminalResult(
             result.shell_code,
-            result.stdout.decode("utf-8", "replace"),
-            result.stderr.decode("utf-8", "replace"),
+            _cut(stdout, limits.stdout, "stdout", is_part=result.stdout_truncated),
+            _cut(stderr, limits.stderr, "stderr", is_part=result.stderr_truncated),
         )
 
     def get_session(self, session_id: str) -> SessionInfo:
@@ -334,18 +345,40 @@ def _describe(
     )
 
 
-def _to_result(cell: Cell) -> CodeResult:
+def _to_result(cell: Cell, limits: CutLimits) -> CodeResult:
     main = next((each for each in cell.results if each.is_main), None)
     error = None
     if cell.error is not None:
-        error = CodeError(cell.error.name, cell.error.value, "\n".join(cell.error.traceback))
+        traceback = _cut("\n".join(cell.error.traceback), limits.traceback, "the traceback")
+        error = CodeError(cell.error.name, cell.error.value, traceback)
     elif not cell.ok:
         error = CodeError(str(cell.status), cell.death or "the code was stopped", "")
     return CodeResult(
         success=cell.ok,
-        stdout=cell.stdout,
-        stderr=cell.stderr,
-        result=None if main is None else main.data,
+        stdout=_cut(cell.stdout, limits.stdout, "stdout", is_part=_was_cut(cell, cell.stdout)),
+        stderr=_cut(cell.stderr, limits.stderr, "stderr", is_part=_was_cut(cell, cell.stderr)),
+        result=None if main is None else _cut_forms(main.data, limits),
         error=error,
-        display_outputs=[each.data for each in cell.results if not each.is_main],
+        display_outputs=[
+            _cut_forms(each.data, limits) for each in cell.results if not each.is_main
+        ],
     )
+
+
+def _was_cut(cell: Cell, text: str) -> bool:
+    """Whether a stream was cut before; a cell tells only that something of it was, which may be the middle of a character."""
+    return cell.truncated and len(text.encode("utf-8", "replace")) > MAX_OUTPUT_BYTES - 4
+
+
+def _cut_forms(forms: Mapping[str, Any], limits: CutLimits) -> Mapping[str, Any]:
+    """Cut what is read as text; a picture is whole or nothing."""
+    return {
+        mime: _cut(form, limits.result, "the result")
+        if mime.startswith("text/") and isinstance(form, str)
+        else form
+        for mime, form in forms.items()
+    }
+
+
+def _cut(text: str, most: int, what: str, *, is_part: bool = False) -> str:
+    return cut_text(text, most, what, way_out=_WAY_OUT, is_part=is_part).text

@@ -37,7 +37,13 @@ class CutText:
 
 
 def cut_text(
-    text: str, most: int, what: str, *, way_out: str = "", length: int | None = None
+    text: str,
+    most: int,
+    what: str,
+    *,
+    way_out: str = "",
+    length: int | None = None,
+    is_part: bool = False,
 ) -> CutText:
     """Return a text of at most `most` characters: all of it, or its head and tail around a note.
 
@@ -47,11 +53,12 @@ def cut_text(
         what: what to call it in the note, such as "stdout".
         way_out: how to read the rest, such as "write it to a file and read that".
         length: how long it was in all, if what there is was cut before.
+        is_part: it was cut before, and nobody knows how long it was.
     """
     whole = max(len(text), length or 0)
-    if len(text) <= most and whole == len(text):
+    if len(text) <= most and whole == len(text) and not is_part:
         return CutText(text, whole)
-    note = _note(what, whole, way_out)
+    note = _note(what, f"{'more than ' if is_part else ''}{whole:,}", way_out)
     room = max(0, most - len(note))
     if len(text) <= room:
         # Its tail was lost before.
@@ -61,6 +68,6 @@ def cut_text(
     return CutText(text[:head] + note + (text[-tail:] if tail else ""), whole, is_cut=True)
 
 
-def _note(what: str, length: int, way_out: str) -> str:
+def _note(what: str, length: str, way_out: str) -> str:
     advice = f"; {way_out}" if way_out else ""
-    return f"\n[… {what} is cut: {length:,} characters in all{advice} …]\n"
+    return f"\n[… {what} is cut: {length} characters in all{advice} …]\n"
