@@ -1,4 +1,4 @@
-"""Commands on a running node: create, ls, exec, logs, cp, pause, stop, resume, rm."""
+"""Commands on a running node: create, ls, exec, shell, logs, cp, pause, stop, resume, rm."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.cgroup_access import has_cgroups
 from tests.cli.conftest import REAL, Atoll
 from tests.cli.screen import Screen
 from tests.node_fixtures import node
-from tests.running_node import RunningNode, make_environment
+from tests.running_node import RunningNode, make_environment, running_node
 
 __all__ = ["node"]
 
@@ -214,6 +215,9 @@ def test_without_a_node_the_next_step_is_told(tmp_path: Path, words: tuple[str, 
         ("exec", "-it", "box"),
         ("cp", "a", "b"),
         ("cp", "x:a", "y:b"),
+        ("cp", "--json", "x:a", "-"),
+        ("exec", "--json", "-t", "box", "true"),
+        ("exec", "--json", "-it", "box"),
         ("create", "--label", "novalue"),
         ("create", "--memory", "lots"),
     ],
@@ -273,3 +277,130 @@ def test_a_sandbox_that_is_not_persistent_is_not_stopped(atoll: Commands, box: s
     assert refused.returncode == 125 and b"persistent" in refused.stderr
     nobody = atoll.run("stop", box, "nobody-at-all")
     assert b"there is no sandbox" in nobody.stderr
+
+
+def test_a_shell_is_opened_in_a_sandbox_that_is_there(
+    node: RunningNode, atoll: Commands, box: str
+) -> None:
+    atoll("exec", box, "--", "sh", "-c", "echo from''before > file")
+    screen = Screen(Atoll("namespaces", REAL, node.environment), "shell", box[:12])
+    try:
+        screen.type("cat file; stty size; touch left\r")
+        screen.expect("frombefore")
+        screen.expect("30 100")
+        screen.type("exit 6\r")
+        assert screen.end() == 6
+        assert screen.is_restored()
+    finally:
+        screen.close()
+    assert "left" in atoll("exec", box, "--", "ls")
+
+
+def test_a_shell_in_a_sandbox_that_is_not_there_is_refused(node: RunningNode) -> None:
+    screen = Screen(Atoll("namespaces", REAL, node.environment), "shell", "no-such-box")
+    try:
+        assert screen.end() == 125
+        screen.expect("there is no sandbox 'no-such-box'", 1)
+        assert screen.is_restored()
+    finally:
+        screen.close()
+
+
+def test_removals_are_told_as_json(atoll: Commands) -> None:
+    one, two, three = (atoll("create", "--template", "base").strip() for _ in range(3))
+    assert json.loads(atoll("rm", "--json", two, one[:12])) == {"destroyed": [two, one]}
+    assert three in json.loads(atoll("rm", "--json", "--all"))["destroyed"]
+    assert json.loads(atoll("ls", "--json")) == []
+    assert json.loads(atoll("rm", "--json", "--all")) == {"destroyed": []}
+
+
+def test_stops_are_told_as_json(atoll: Commands) -> None:
+    made = atoll("create", "--template", "base", "--persistent", "--name", "reef").strip()
+    try:
+        for command, status in (("stop", "stopped"), ("resume", "running")):
+            told = json.loads(atoll(command, "--json", made[:12]))
+            assert told == {"sandboxes": [{"id": made, "name": "reef", "status": status}]}
+    finally:
+        atoll("rm", made)
+
+
+@pytest.mark.skipif(not has_cgroups(), reason="without cgroups nothing is paused")
+def test_pauses_are_told_as_json(atoll: Commands, box: str) -> None:
+    for command, status in (("pause", "paused"), ("resume", "running")):
+        told = json.loads(atoll(command, "--json", box))
+        assert told == {"sandboxes": [{"id": box, "name": box, "status": status}]}
+
+
+def test_copies_are_told_as_json(atoll: Commands, box: str, tmp_path: Path) -> None:
+    tree, file, back = tmp_path / "tree", tmp_path / "tree/deep/file", tmp_path / "back"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"12345")
+    (tree / "other").write_bytes(b"678")
+    (tree / "link").symlink_to("/etc/passwd")
+    both = {"files": 2, "directories": 1, "total_bytes": 8}
+    single = {"files": 1, "directories": 0, "total_bytes": 5, "skipped": 0}
+    assert json.loads(atoll("cp", "--json", str(tree), f"{box}:copy")) == {**both, "skipped": 1}
+    # Nobody tells how many links the node left out.
+    assert json.loads(atoll("cp", "--json", f"{box}:copy", str(back))) == {**both, "skipped": None}
+    assert json.loads(atoll("cp", "--json", str(file), f"{box}:file")) == single
+    assert json.loads(atoll("cp", "--json", f"{box}:file", str(tmp_path / "file"))) == single
+    packed = atoll.run("cp", f"{box}:copy", "-").stdout
+    told = json.loads(atoll("cp", "--json", "-", f"{box}:again", stdin=packed))
+    assert told == {**both, "skipped": 0}
+
+
+def test_a_command_is_told_as_json(atoll: Commands, box: str) -> None:
+    line = "cat; echo err >&2; exit 3"
+    done = atoll.run("exec", "--json", box, "--", "sh", "-c", line, stdin=b"given")
+    told = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (3, b"")
+    assert (told["exit_code"], told["signal"], told["reason"]) == (3, None, "exited")
+    assert (told["stdout"], told["stderr"]) == ("given", "err\n")
+    assert told["timed_out"] is told["stdout_truncated"] is told["stderr_truncated"] is False
+    assert told["duration"] > 0
+    assert told["sandbox"] == box
+
+
+def test_a_command_is_told_with_the_keys_of_run(atoll: Commands, box: str) -> None:
+    ran = json.loads(atoll("run", "--json", "--language", "sh", "-c", "true"))
+    assert list(json.loads(atoll("exec", "--json", box, "--", "true"))) == list(ran)
+
+
+def test_ends_by_signals_and_timeouts_are_told_as_json(atoll: Commands, box: str) -> None:
+    killed = atoll.run("exec", "--json", box, "--", "sh", "-c", "kill -TERM $$")
+    told = json.loads(killed.stdout)
+    assert killed.returncode == 128 + signal.SIGTERM
+    assert (told["exit_code"], told["signal"], told["reason"]) == (None, 15, "signalled")
+    late = atoll.run("exec", "--json", "--timeout", "200ms", box, "sleep", "1000")
+    told = json.loads(late.stdout)
+    assert (late.returncode, late.stderr) == (124, b"")
+    assert (told["exit_code"], told["reason"], told["timed_out"]) == (None, "timed_out", True)
+
+
+def test_bytes_that_are_no_text_are_told_as_json(atoll: Commands, box: str) -> None:
+    told = json.loads(atoll("exec", "--json", box, "--", "printf", r"\377\000"))
+    assert (told["stdout"], told["stdout_base64"], told["stderr"]) == (None, "/wA=", "")
+
+
+def test_output_that_is_cut_is_told_as_json(atoll: Commands, box: str) -> None:
+    data = "xä".encode() * 600_000
+    told = json.loads(atoll("exec", "--json", box, "--", "cat", stdin=data))
+    assert (told["stdout_truncated"], told["stderr_truncated"]) == (True, False)
+    assert set(told["stdout"]) == {"x", "ä"}
+
+
+@pytest.mark.usefixtures("node")
+def test_output_that_the_node_cut_is_told_as_json() -> None:
+    with running_node(ATOLL_EXECUTION__LOG_BYTES="4096") as frugal:
+        atoll = Commands(frugal)
+        box = atoll("create", "--template", "base").strip()
+        told = json.loads(atoll("exec", "--json", box, "--", "head", "-c", "9000", "/dev/zero"))
+    assert (len(told["stdout"]), told["stdout_truncated"]) == (4096, True)
+
+
+def test_our_own_failure_is_told_as_json(atoll: Commands) -> None:
+    done = atoll.run("exec", "--json", "no-such-box", "true")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["code"]) == (125, "not_found")
+    assert "no-such-box" in error["message"]
+    assert b"next: 'atoll ls'" in done.stderr

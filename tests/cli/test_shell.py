@@ -109,3 +109,29 @@ def test_without_a_terminal_the_way_out_is_named(fake_atoll: Atoll) -> None:
     assert done.returncode == 2
     assert b"needs a terminal" in done.stderr
     assert b"atoll run" in done.stderr
+
+
+def test_without_a_terminal_a_sandbox_of_the_node_has_another_way_out(fake_atoll: Atoll) -> None:
+    done = fake_atoll("shell", "lagoon")
+    assert done.returncode == 2
+    assert b"atoll exec" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--memory", "256m"),
+        ("--env", "A=b"),
+        ("--files", "/etc"),
+        ("--engine", "namespaces"),
+        ("--best-effort",),
+        ("--network", "open"),
+    ],
+)
+def test_a_sandbox_that_is_there_takes_no_options(
+    fake_atoll: Atoll, words: tuple[str, ...]
+) -> None:
+    for line in ((*words, "lagoon"), ("lagoon", *words)):
+        done = fake_atoll("shell", *line)
+        assert done.returncode == 2
+        assert b"describe a fresh sandbox, and 'lagoon' is there already" in done.stderr

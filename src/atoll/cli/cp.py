@@ -6,8 +6,9 @@ import re
 from argparse import Namespace
 
 from atoll.cli.arguments import Misuse, Parser
+from atoll.cli.options import add_json
 
-USAGE = "SOURCE TARGET"
+USAGE = "[--json] SOURCE TARGET"
 SUMMARY = "Copy files into or out of a sandbox of the node."
 DETAILS = (
     "One of both is SANDBOX:PATH, the other a path here, or - for a tar archive on standard input or output."
@@ -18,6 +19,7 @@ _INSIDE = re.compile(r"([a-z0-9-]{1,40}):(.*)", re.DOTALL)
 
 def add_arguments(parser: Parser) -> None:
     """Say what the command takes."""
+    add_json(parser)
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("target", metavar="TARGET")
 
@@ -29,9 +31,13 @@ def execute(options: Namespace) -> int:
         raise Misuse(
             "one of both has to be SANDBOX:PATH, such as box:data.csv; begin ./ for a path here"
         )
+    if options.json and options.target == "-":
+        raise Misuse(
+            "--json and an archive cannot both go to standard output; name another TARGET than -"
+        )
     from atoll.cli.packing import copy_in, copy_out
 
     if target is not None:
-        return copy_in(options.source, target[1], target[2] or ".")
+        return copy_in(options.source, target[1], target[2] or ".", as_json=options.json)
     assert source is not None
-    return copy_out(source[1], source[2] or ".", options.target)
+    return copy_out(source[1], source[2] or ".", options.target, as_json=options.json)

@@ -6,7 +6,7 @@ import os
 from argparse import REMAINDER, Namespace
 
 from atoll.cli.arguments import Misuse, Parser
-from atoll.cli.options import read_assignments
+from atoll.cli.options import add_json, read_assignments
 
 USAGE = "[options] SANDBOX [--] COMMAND …"
 SUMMARY = "Run a command in a sandbox of the node."
@@ -24,6 +24,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--cwd", metavar="DIR", default=".", help="where to run it")
     parser.add_argument("--env", metavar="NAME=VALUE", action="append", default=[])
     parser.add_argument("--timeout", metavar="TIME", help="stop it then, such as 30s")
+    add_json(parser)
     parser.add_argument("sandbox", metavar="SANDBOX")
     parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND …")
 
@@ -34,6 +35,8 @@ def execute(options: Namespace) -> int:
     on_terminal = options.terminal or options.both
     if not command and not on_terminal:
         raise Misuse("no command: name one, or -it for a shell")
+    if on_terminal and options.json:
+        raise Misuse("--json tells what a command printed, and -t shows it; leave out either")
     if on_terminal and not (os.isatty(0) and os.isatty(1)):
         raise Misuse("-t needs a terminal; leave it out for a script")
     body = {
@@ -47,4 +50,4 @@ def execute(options: Namespace) -> int:
 
     if on_terminal:
         return run_terminal(options.sandbox, body)
-    return run_command(options.sandbox, body, takes_stdin=options.interactive)
+    return run_command(options.sandbox, body, takes_stdin=options.interactive, as_json=options.json)

@@ -58,10 +58,8 @@ async def _execute_as_json(wish: Wish, program: Program, timeout: float | None) 
             result = await Commands(sandbox).run(program.argv, stdin=stdin, timeout=timeout)
             await keep_workspace(sandbox, wish.keep)
     except AtollError as error:
-        await _print_json({"error": {"code": error.code, "message": error.message}})
-        complain(*describe_error(error))
-        return FAILED
-    await _print_json(describe_result(result, sandbox.info))
+        return await fail_as_json(error)
+    await print_json(describe_result(result, sandbox.info))
     return result.shell_code
 
 
@@ -143,5 +141,13 @@ def _describe_bytes(name: str, data: bytes, truncated: bool) -> dict[str, Any]:
     return {name: text, **encoded, f"{name}_truncated": truncated}
 
 
-async def _print_json(value: dict[str, Any]) -> None:
+async def fail_as_json(error: AtollError) -> int:
+    """Tell what Atoll failed to do, to programs and to people; return the exit code for it."""
+    await print_json({"error": {"code": error.code, "message": error.message}})
+    complain(*describe_error(error))
+    return FAILED
+
+
+async def print_json(value: dict[str, Any]) -> None:
+    """Print one object, however slowly it is read."""
     await write_all(STDOUT, json.dumps(value).encode() + b"\n")

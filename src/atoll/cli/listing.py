@@ -39,17 +39,33 @@ def _row(sandbox: dict[str, Any]) -> Sequence[str]:
     return (sandbox["id"], name, status, sandbox["template"], round_age(age))
 
 
-def remove_sandboxes(keys: Sequence[str], *, everything: bool) -> int:
-    """Destroy sandboxes of the node."""
-    return run_on_node(partial(_remove, keys, everything))
-
-
-async def _remove(keys: Sequence[str], everything: bool, node: HttpNode) -> int:
+def remove_sandboxes(keys: Sequence[str], *, everything: bool, as_json: bool) -> int:
+    """Destroy sandboxes of the node, and print which."""
     if everything:
-        await node.call("DELETE", "/sandboxes")
-        return 0
-    # All are found before the first one goes: a mistyped name destroys nothing.
-    for sandbox in [await find_sandbox(node, key) for key in keys]:
-        await node.call("DELETE", f"/sandboxes/{sandbox['id']}")
-        print(sandbox["id"], flush=True)
+        return run_on_node(partial(_remove_all, as_json))
+    return run_on_node(partial(_remove, keys, as_json))
+
+
+async def _remove_all(as_json: bool, node: HttpNode) -> int:
+    # Listed before: the node only tells how many there were.
+    found = await list_sandboxes(node, everything=False) if as_json else ()
+    await node.call("DELETE", "/sandboxes")
+    if as_json:
+        _print_removed(found)
     return 0
+
+
+async def _remove(keys: Sequence[str], as_json: bool, node: HttpNode) -> int:
+    # All are found before the first one goes: a mistyped name destroys nothing.
+    found = [await find_sandbox(node, key) for key in keys]
+    for sandbox in found:
+        await node.call("DELETE", f"/sandboxes/{sandbox['id']}")
+        if not as_json:
+            print(sandbox["id"], flush=True)
+    if as_json:
+        _print_removed(found)
+    return 0
+
+
+def _print_removed(sandboxes: Sequence[dict[str, Any]]) -> None:
+    print(json.dumps({"destroyed": [each["id"] for each in sandboxes]}), flush=True)

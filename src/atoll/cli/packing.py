@@ -5,6 +5,7 @@ What comes from a sandbox only ever makes new files, below a directory that was 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -13,6 +14,7 @@ import tarfile
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -32,35 +34,53 @@ _CHUNK = 256 * 1024
 _STREAM = "-"
 
 
-def copy_in(source: str, sandbox: str, path: str) -> int:
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was copied, and how many links and special files were left out; None: nobody counted them."""
+
+    files: int
+    directories: int
+    total_bytes: int
+    skipped: int | None
+
+
+def copy_in(source: str, sandbox: str, path: str, *, as_json: bool) -> int:
     """Copy a file, a directory or an archive on standard input into a sandbox."""
     if source == _STREAM:
-        return run_on_node(partial(_copy_in, _send_stdin, Path(), sandbox, path))
+        return run_on_node(partial(_copy_in, _send_stdin, Path(), sandbox, path, as_json))
     if not Path(source).exists():
         raise NotFound(f"there is no {source}", next_step="name a file or a directory that exists")
     send = send_tree if Path(source).is_dir() else _send_file
-    return run_on_node(partial(_copy_in, send, Path(source), sandbox, path))
+    return run_on_node(partial(_copy_in, send, Path(source), sandbox, path, as_json))
 
 
-Send = Callable[[HttpNode, str, Path, str], Awaitable[None]]
+Send = Callable[[HttpNode, str, Path, str], Awaitable[Copied]]
 
 
-async def _copy_in(send: Send, source: Path, sandbox: str, path: str, node: HttpNode) -> int:
-    await send(node, (await find_sandbox(node, sandbox))["id"], source, path)
+async def _copy_in(
+    send: Send, source: Path, sandbox: str, path: str, as_json: bool, node: HttpNode
+) -> int:
+    copied = await send(node, (await find_sandbox(node, sandbox))["id"], source, path)
+    return _tell(copied, as_json)
+
+
+def _tell(copied: Copied, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(asdict(copied)), flush=True)
     return 0
 
 
-async def _send_stdin(node: HttpNode, sandbox_id: str, _source: Path, path: str) -> None:
-    await _send_archive(node, sandbox_id, read_stdin(), path)
+async def _send_stdin(node: HttpNode, sandbox_id: str, _source: Path, path: str) -> Copied:
+    return await _send_archive(node, sandbox_id, read_stdin(), path, 0)
 
 
-async def send_tree(node: HttpNode, sandbox_id: str, folder: Path, path: str) -> None:
+async def send_tree(node: HttpNode, sandbox_id: str, folder: Path, path: str) -> Copied:
     """Copy what a directory holds into one of a sandbox; links are left out."""
     with tempfile.TemporaryFile() as archive:
         skipped = await to_thread.run_sync(_pack, folder, archive)
         if skipped:
             notice(f"{skipped} links or special files were not copied with {folder}")
-        await _send_archive(node, sandbox_id, _read(archive), path)
+        return await _send_archive(node, sandbox_id, _read(archive), path, skipped)
 
 
 def _pack(folder: Path, archive: IO[bytes]) -> int:
@@ -88,21 +108,24 @@ def _pack_one(tar: tarfile.TarFile, path: Path, name: str) -> bool:
 
 
 async def _send_archive(
-    node: HttpNode, sandbox_id: str, data: AsyncIterator[bytes], path: str
-) -> None:
-    await node.call("PUT", f"/sandboxes/{sandbox_id}/archive", data=data, params={"path": path})
+    node: HttpNode, sandbox_id: str, data: AsyncIterator[bytes], path: str, skipped: int
+) -> Copied:
+    place = f"/sandboxes/{sandbox_id}/archive"
+    held = await node.call("PUT", place, data=data, params={"path": path})
+    return Copied(held["files"], held["directories"], held["total_bytes"], skipped)
 
 
-async def _send_file(node: HttpNode, sandbox_id: str, file: Path, path: str) -> None:
+async def _send_file(node: HttpNode, sandbox_id: str, file: Path, path: str) -> Copied:
     target = await _target_inside(node, sandbox_id, path, file.name)
     with file.open("rb") as content:
         mode = os.fstat(content.fileno()).st_mode & 0o777
-        await node.call(
+        written = await node.call(
             "PUT",
             f"/sandboxes/{sandbox_id}/files/{quote(target)}",
             data=_read(content),
             params={"mode": mode},
         )
+    return Copied(1, 0, written["size"], 0)
 
 
 async def _target_inside(node: HttpNode, sandbox_id: str, path: str, name: str) -> str:
@@ -128,12 +151,12 @@ async def _read(content: IO[bytes]) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def copy_out(sandbox: str, path: str, target: str) -> int:
+def copy_out(sandbox: str, path: str, target: str, *, as_json: bool) -> int:
     """Copy a file or a directory of a sandbox to this machine, or as an archive to standard output."""
-    return run_on_node(partial(_copy_out, sandbox, path, target))
+    return run_on_node(partial(_copy_out, sandbox, path, target, as_json))
 
 
-async def _copy_out(sandbox: str, path: str, target: str, node: HttpNode) -> int:
+async def _copy_out(sandbox: str, path: str, target: str, as_json: bool, node: HttpNode) -> int:
     sandbox_id = (await find_sandbox(node, sandbox))["id"]
     if target == _STREAM:
         if sys.stdout.isatty():
@@ -144,26 +167,26 @@ async def _copy_out(sandbox: str, path: str, target: str, node: HttpNode) -> int
         return 0
     info = await _stat(node, sandbox_id, path)
     if info["is_dir"]:
-        await _receive_tree(node, sandbox_id, path, Path(target))
+        copied = await _receive_tree(node, sandbox_id, path, Path(target))
     else:
-        await _receive_file(node, sandbox_id, info, Path(target))
-    return 0
+        copied = await _receive_file(node, sandbox_id, info, Path(target))
+    return _tell(copied, as_json)
 
 
 def _archive(node: HttpNode, sandbox_id: str, path: str) -> AsyncGenerator[bytes, None]:
     return node.read(f"/sandboxes/{sandbox_id}/archive", {"path": path})
 
 
-async def _receive_tree(node: HttpNode, sandbox_id: str, path: str, target: Path) -> None:
+async def _receive_tree(node: HttpNode, sandbox_id: str, path: str, target: Path) -> Copied:
     with tempfile.TemporaryFile() as archive:
         async with aclosing(_archive(node, sandbox_id, path)) as chunks:
             async for chunk in chunks:
                 await to_thread.run_sync(archive.write, chunk)
         archive.seek(0)
-        await to_thread.run_sync(_unpack, archive, target)
+        return await to_thread.run_sync(_unpack, archive, target)
 
 
-def _unpack(archive: IO[bytes], target: Path) -> None:
+def _unpack(archive: IO[bytes], target: Path) -> Copied:
     with _host_errors(target):
         target.mkdir(exist_ok=True)
         with HostWriter(target) as writer, tarfile.open(fileobj=archive, mode="r:") as tar:
@@ -172,6 +195,10 @@ def _unpack(archive: IO[bytes], target: Path) -> None:
                     writer.make_directory(member.name)
                 else:
                     _unpack_file(tar, member, writer)
+            members = tar.getmembers()
+    sizes = [member.size for member in members if member.isreg()]
+    # The node leaves links out without a word.
+    return Copied(len(sizes), len(members) - len(sizes), sum(sizes), None)
 
 
 def _unpack_file(tar: tarfile.TarFile, member: tarfile.TarInfo, writer: HostWriter) -> None:
@@ -185,7 +212,7 @@ def _unpack_file(tar: tarfile.TarFile, member: tarfile.TarInfo, writer: HostWrit
 
 async def _receive_file(
     node: HttpNode, sandbox_id: str, info: dict[str, Any], target: Path
-) -> None:
+) -> Copied:
     if await anyio.Path(target).is_dir():
         target /= info["name"]
     chunks = node.read(f"/sandboxes/{sandbox_id}/files/{quote(info['path'])}")
@@ -195,6 +222,7 @@ async def _receive_file(
             async with aclosing(chunks):
                 async for chunk in chunks:
                     await to_thread.run_sync(_write_all, fd, chunk)
+            return Copied(1, 0, os.fstat(fd).st_size, 0)
         except BaseException:
             writer.remove(target.name)
             raise

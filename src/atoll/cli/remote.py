@@ -1,10 +1,10 @@
-"""What `atoll exec` does: a command on the node, joined to this process's streams or terminal."""
+"""What `atoll exec` and `atoll shell SANDBOX` do: a command on the node, joined to this process's streams or terminal."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from atoll.cli.environment import terminal_kind
+from atoll.cli.execution import describe_result, fail_as_json, print_json
 from atoll.cli.interaction import raw_terminal, terminal_size
 from atoll.cli.messages import notice
 from atoll.cli.nodes import find_sandbox, run_on_node
@@ -25,20 +26,23 @@ from atoll.cli.streams import (
     write_all,
 )
 from atoll.client.http import Attachment, HttpNode
+from atoll.client.remote.outputs import Kept, to_output
+from atoll.client.remote.values import to_sandbox
 from atoll.errors import AtollError, Conflict
 from atoll.model.execution import EventType, ExecutionEvent, shell_code
 
 _CHUNK = 65536
 _CANCEL_SECONDS = 5.0
 Input = Callable[[Attachment], Coroutine[Any, Any, None]]
+Take = Callable[[ExecutionEvent], Awaitable[None]]
 
 
-def run_command(sandbox: str, body: Mapping[str, Any], *, takes_stdin: bool) -> int:
+def run_command(sandbox: str, body: Mapping[str, Any], *, takes_stdin: bool, as_json: bool) -> int:
     """Run a command to its end and return its exit code; Ctrl-C goes to it."""
     reads = takes_stdin or can_pass_stdin_on()
     wish = {**body, "kind": "command", "keep_stdin": reads}
     inputs = [_pass_interrupts, *([_pass_stdin] if reads else [])]
-    return run_on_node(partial(_run, sandbox, wish, inputs))
+    return run_on_node(partial(_run_as_json if as_json else _run, sandbox, wish, inputs))
 
 
 def run_terminal(sandbox: str, body: Mapping[str, Any]) -> int:
@@ -58,24 +62,51 @@ async def _run(
     sandbox: str, wish: Mapping[str, Any], inputs: Sequence[Input], node: HttpNode
 ) -> int:
     found = await find_sandbox(node, sandbox)
-    execution = await node.call("POST", f"/sandboxes/{found['id']}/executions", body=wish)
-    try:
-        outcome = await _join(node, execution["id"], inputs)
-    except BaseException:
-        await _cancel(node, execution["id"])
-        raise
+    outcome = await _carry_out(node, found["id"], wish, inputs, _show)
     _tell_end(outcome)
     return shell_code(outcome)
 
 
-async def _join(node: HttpNode, execution_id: str, inputs: Sequence[Input]) -> Mapping[str, Any]:
+async def _run_as_json(
+    sandbox: str, wish: Mapping[str, Any], inputs: Sequence[Input], node: HttpNode
+) -> int:
+    kept = Kept()
+    try:
+        found = await find_sandbox(node, sandbox)
+        outcome = await _carry_out(node, found["id"], wish, inputs, partial(_keep, kept))
+    except AtollError as error:
+        return await fail_as_json(error)
+    await print_json(describe_result(kept.result(outcome), to_sandbox(found)))
+    return shell_code(outcome)
+
+
+async def _keep(kept: Kept, event: ExecutionEvent) -> None:
+    if (output := to_output(event)) is not None:
+        kept.take(output)
+
+
+async def _carry_out(
+    node: HttpNode, sandbox_id: str, wish: Mapping[str, Any], inputs: Sequence[Input], take: Take
+) -> Mapping[str, Any]:
+    """Start an execution and see it through; it ends with us."""
+    execution = await node.call("POST", f"/sandboxes/{sandbox_id}/executions", body=wish)
+    try:
+        return await _join(node, execution["id"], inputs, take)
+    except BaseException:
+        await _cancel(node, execution["id"])
+        raise
+
+
+async def _join(
+    node: HttpNode, execution_id: str, inputs: Sequence[Input], take: Take
+) -> Mapping[str, Any]:
     """Pass everything on, both ways, until the execution ends."""
     async with node.attach(execution_id) as attachment, anyio.create_task_group() as tasks:
         for each in inputs:
             tasks.start_soon(_until_end, each, attachment)
         async with aclosing(attachment.events()) as events:
             async for event in events:
-                await _show(event)
+                await take(event)
                 if event.type is EventType.END:
                     tasks.cancel_scope.cancel()
                     return event.value

@@ -42,7 +42,12 @@ class Kept:
 
     def result(self, outcome: Mapping[str, Any]) -> CommandResult:
         """Return what came of a command."""
-        kept = {name: (bytes(data), self._is_cut[name]) for name, data in self._streams.items()}
+        # The node may have kept less of it than this.
+        cut = outcome.get("truncated") or {}
+        kept = {
+            name: (bytes(data), self._is_cut[name] or bool(cut.get(name)))
+            for name, data in self._streams.items()
+        }
         return to_result(outcome, kept["stdout"], kept["stderr"])
 
 
