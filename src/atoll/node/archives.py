@@ -198,13 +198,15 @@ async def _next_member(source: _ByteSource) -> tarfile.TarInfo | None:
     """Return the next file or directory, with the name that an extended header may have given it."""
     long_name: str | None = None
     size: int | None = None
+    extensions = 0
     while True:
         block = await source.read(BLOCK)
         if not block.strip(b"\0"):
             return None
         member = parse_header(block)
         if member.type in EXTENSIONS:
-            extra = await _read_extension(source, member)
+            extensions += 1
+            extra = await _read_extension(source, member, extensions)
             if member.type == tarfile.GNUTYPE_LONGNAME:
                 long_name = parse_name(extra)
             elif member.type == tarfile.XHDTYPE:
@@ -217,8 +219,8 @@ async def _next_member(source: _ByteSource) -> tarfile.TarInfo | None:
         return member
 
 
-async def _read_extension(source: _ByteSource, member: tarfile.TarInfo) -> bytes:
-    check_extension(member)
+async def _read_extension(source: _ByteSource, member: tarfile.TarInfo, number: int) -> bytes:
+    check_extension(member, number)
     data = await source.read(member.size)
     await source.skip(-member.size % BLOCK)
     return data

@@ -16,6 +16,8 @@ EXTENSIONS = frozenset(
     }
 )
 _MAX_HEADER_BYTES = 64 * 1024  # of an extended header
+_MOST_EXTENSIONS = 8  # of one member; there are four kinds
+_MOST_DIGITS = 8
 
 
 def parse_header(block: bytes) -> tarfile.TarInfo:
@@ -29,8 +31,13 @@ def parse_header(block: bytes) -> tarfile.TarInfo:
     return member
 
 
-def check_extension(member: tarfile.TarInfo) -> None:
-    """Raise `LimitExceeded` for an extended header that is larger than any name."""
+def check_extension(member: tarfile.TarInfo, number: int) -> None:
+    """Raise `LimitExceeded` for an extended header that is larger than any name, or one too many of its member's."""
+    if number > _MOST_EXTENSIONS:
+        raise LimitExceeded(
+            f"the archive has more than {_MOST_EXTENSIONS} extended headers for one member; pack it anew",
+            limit=_MOST_EXTENSIONS,
+        )
     if member.size > _MAX_HEADER_BYTES:
         raise LimitExceeded(
             f"the archive has an extended header of {member.size} bytes;"
@@ -47,16 +54,18 @@ def parse_name(data: bytes) -> str:
 def parse_pax(data: bytes) -> dict[str, str]:
     """Return the records of an extended header: `LENGTH NAME=VALUE` and a new line each."""
     records = {}
-    while data:
-        digits, space, _ = data.partition(b" ")
-        if not space or not digits.isdigit() or len(digits) > 8:
+    position = 0
+    while position < len(data):
+        space = data.find(b" ", position, position + _MOST_DIGITS + 1)
+        digits = data[position : max(space, position)]
+        if not digits.isdigit():
             raise InvalidRequest("the archive has a broken extended header")
-        length = int(digits)
-        record, data = data[len(digits) + 1 : length], data[length:]
-        name, equals, value = record.partition(b"=")
+        end = position + int(digits)
+        name, equals, value = data[space + 1 : end].partition(b"=")
         if not equals or not value.endswith(b"\n"):
             raise InvalidRequest("the archive has a broken extended header")
         records[name.decode("utf-8", "replace")] = value[:-1].decode("utf-8", "surrogateescape")
+        position = end
     if any(name.startswith("GNU.sparse") for name in records):
         raise InvalidRequest("the archive holds a sparse file; pack it without --sparse")
     return records

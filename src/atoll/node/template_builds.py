@@ -29,6 +29,7 @@ from atoll.errors import (
     NotFound,
     Unavailable,
 )
+from atoll.model.container import TEMPLATE_IMAGES
 from atoll.model.image import ImagePlace, LocalImage, RegistryImage, parse_image
 from atoll.model.limits import Limits
 from atoll.model.network import Network
@@ -58,7 +59,6 @@ _LIMITS = Limits(
 )
 _SECONDS = 1800.0
 _MOST_PRELOAD = 50
-_TAG_PREFIX = "atoll-template/"
 _LAST_LINES = 12
 _INSTALL = (
     "python3 -m pip install --no-input --disable-pip-version-check --no-compile --progress-bar off"
@@ -193,7 +193,7 @@ class TemplateBuilds:
         """
         _check_name(name)
         worker = self._node.image_work(engine)
-        tag = f"{_TAG_PREFIX}{name}:latest"
+        tag = f"{TEMPLATE_IMAGES}/{name}:latest"
         async with self._turn(LOCAL_OWNER):
             self._check_free(name, LOCAL_OWNER)
             made = await self.build_tagged(folder, tag, engine, report)
@@ -258,8 +258,11 @@ class TemplateBuilds:
         from atoll.node.images.unpacking import unpack
 
         try:
-            with open_image(wanted, registries) as image, self._templates.scratch() as folder:
-                check = anyio.from_thread.check_cancelled
+            check = anyio.from_thread.check_cancelled
+            with (
+                open_image(wanted, registries, check) as image,
+                self._templates.scratch() as folder,
+            ):
                 tree = unpack(image, folder, self._image_limits, report=report, check=check)
                 info = TemplateInfo(
                     name=name,

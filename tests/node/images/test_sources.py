@@ -28,6 +28,7 @@ from atoll.errors import (
 from atoll.model.image import LocalImage, RegistryImage, parse_image
 from atoll.node.images.limits import ImageLimits
 from atoll.node.images.local import open_archive, open_layout
+from atoll.node.images.opening import open_image
 from atoll.node.images.registry import Registry
 from atoll.node.images.source import Image, own_architecture, parse_config
 from atoll.node.images.unpacking import unpack
@@ -153,6 +154,36 @@ def test_bombs_are_stopped_long_before_their_end(tmp_path: Path) -> None:
         with open_archive(tmp_path / "big.tar") as image, pytest.raises(LimitExceeded):
             unpacked(image, tmp_path / str(total), ImageLimits(total_bytes=total))
     assert blobs
+
+
+class GivenUp(Exception):
+    pass
+
+
+def give_up() -> None:
+    raise GivenUp
+
+
+def test_an_archive_of_too_many_members_is_refused(tmp_path: Path) -> None:
+    # The same one again and again, and ones whose names take headers of their own.
+    (tmp_path / "same.tar").write_bytes(layer(file("a"))[:512] * 10_001)
+    (tmp_path / "long.tar").write_bytes(layer(file("a/" + "n" * 200))[: 3 * 512] * 5_001)
+    for name in ("same.tar", "long.tar"):
+        with (
+            pytest.raises(LimitExceeded, match="more than 10000 members"),
+            open_archive(tmp_path / name),
+        ):
+            pass
+
+
+def test_who_gives_up_does_not_wait_for_an_image_to_be_found(
+    tmp_path: Path, registry: FakeRegistry
+) -> None:
+    save_docker(tmp_path / "saved.tar", LAYERS)
+    archive = parse_image(f"docker-archive:{tmp_path / 'saved.tar'}")
+    for wanted in (archive, image_of(registry)):
+        with pytest.raises(GivenUp), open_image(wanted, None, give_up):
+            pass
 
 
 def test_what_is_no_image_says_so(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import stat
 import tarfile
+from collections.abc import ItemsView, Iterator
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,35 @@ def test_upper_layers_replace_hide_and_empty_what_lower_ones_have() -> None:
     assert set(shown(merged(both))) == {"x", "y", "y/z"}
 
 
+class CountedChildren(dict[str, File | Link | Directory]):
+    """Counts how many children are looked at one after the other."""
+
+    looked_at = 0
+
+    def items(self) -> ItemsView[str, File | Link | Directory]:  # type: ignore[override]
+        self.looked_at += len(self)
+        return super().items()
+
+
+@pytest.mark.parametrize("marks", [("d/.wh..wh..opq",), (".wh.d",), ("d/.wh..wh..opq", ".wh.d")])
+def test_marks_that_hide_the_same_again_and_again_are_no_work(marks: tuple[str, ...]) -> None:
+    tree, count = merged(layer(file("d/lower"), file("d/e/lower"))), 300
+    outer, inner = CountedChildren(), CountedChildren()
+    for path, counted in ((("d",), outer), (("d", "e"), inner)):
+        directory = tree.find(*path)
+        assert isinstance(directory, Directory)
+        counted.update(directory.children)
+        directory.children = counted
+    members = [file(f"d/{number}") for number in range(count)]
+    members += [file(f"d/e/{number}") for number in range(count)]
+    members += [file(mark) for mark in marks] * count
+    tree.apply(2, read_members(io.BytesIO(layer(*members))))
+    assert (outer.looked_at, inner.looked_at) == (count + 2, count + 1)
+    left = shown(tree)
+    assert len(left) == 2 * count + 2
+    assert "d/lower" not in left and "d/e/lower" not in left
+
+
 def test_a_name_below_a_link_replaces_the_link(tmp_path: Path) -> None:
     secret = tmp_path / "outside"
     secret.mkdir()
@@ -107,6 +138,7 @@ def test_a_name_below_a_link_replaces_the_link(tmp_path: Path) -> None:
         file("a/.wh.."),
         file("/".join(["d"] * 200)),
         file("n" * 300),
+        file("/".join(["n" * 200] * 30)),
         special("odd", b"Z"),
     ],
     ids=lambda member: member[0].name[:20],
@@ -207,6 +239,93 @@ def test_headers_are_bounded_and_archives_whole() -> None:
         list(read_members(io.BytesIO(b"x" * 4096)))
     with pytest.raises(InvalidRequest, match="unknown kind"):
         list(read_members(io.BytesIO(header("x", tarfile.GNUTYPE_SPARSE, 0))))
+
+
+def extended(kind: bytes, data: bytes) -> bytes:
+    member = tarfile.TarInfo("extended")
+    member.type, member.size = kind, len(data)
+    return member.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % tarfile.BLOCKSIZE)
+
+
+EVERY_EXTENSION = (
+    extended(tarfile.XGLTYPE, b"11 comment=\n")
+    + extended(tarfile.GNUTYPE_LONGNAME, b"long\0")
+    + extended(tarfile.GNUTYPE_LONGLINK, b"a\0")
+    + extended(tarfile.XHDTYPE, b"18 mtime=12345.67\n")
+)
+
+
+class GivenUp(Exception):
+    pass
+
+
+class Patience:
+    """A `check` that counts, and gives up after a while."""
+
+    def __init__(self, most: int = 1 << 30) -> None:
+        self.calls, self._most = 0, most
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.calls > self._most:
+            raise GivenUp
+
+
+def test_extended_headers_of_a_member_are_few_and_count_as_entries() -> None:
+    (member,) = read_members(io.BytesIO(EVERY_EXTENSION + layer(file("a"))))
+    assert (member.path, member.modified, member.headers) == (("long",), 12345, 5)
+    for kind, data in (
+        (tarfile.XHDTYPE, b"9 path=b\n"),
+        (tarfile.XGLTYPE, b""),
+        (tarfile.GNUTYPE_LONGNAME, b"b\0"),
+        (tarfile.GNUTYPE_LONGLINK, b"b\0"),
+    ):
+        many = extended(kind, data) * 9 + layer(file("a"))
+        check = Patience()
+        with pytest.raises(LimitExceeded, match="more than 8 extended headers"):
+            list(read_members(io.BytesIO(many), check))
+        assert check.calls == 9
+    plain = layer(file("a"))[: tarfile.BLOCKSIZE]
+    tree = merged((extended(tarfile.XHDTYPE, b"9 path=b\n") + plain) * 50, entries=100)
+    assert tree.entries == 100
+    with pytest.raises(LimitExceeded, match="more than 100 entries"):
+        merged((extended(tarfile.XHDTYPE, b"9 path=b\n") + plain) * 51, entries=100)
+
+
+def test_who_gives_up_waits_for_no_further_header() -> None:
+    archive = (EVERY_EXTENSION + layer(file("a"))[: tarfile.BLOCKSIZE]) * 100
+    check = Patience()
+    assert len(list(read_members(io.BytesIO(archive), check))) == 100
+    assert check.calls == 501  # the end is looked for, too
+    for most in (0, 3, 17):
+        check = Patience(most)
+        with pytest.raises(GivenUp):
+            list(read_members(io.BytesIO(archive), check))
+        assert check.calls == most + 1
+
+
+def test_who_gives_up_waits_for_no_layer_that_expands_to_nothing(tmp_path: Path) -> None:
+    read = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal read
+        for _ in range(100):
+            read += 1
+            yield gzip.compress(b"") * 10
+
+    image = Image("x", parse_config(config([b""])), [Layer(chunks)])
+    with pytest.raises(GivenUp):
+        unpack(image, tmp_path, ImageLimits(), check=Patience(5))
+    assert read == 6
+
+
+def test_only_files_with_several_names_keep_where_they_are(tmp_path: Path) -> None:
+    data = layer(file("a/one"), file("a/two"), hard_link("b", "a/two"))
+    image = Image("x", parse_config(config([data])), [Layer(lambda: iter([data]))])
+    tree = unpack(image, tmp_path, ImageLimits())
+    one, two = tree.find("a", "one"), tree.find("a", "two")
+    assert isinstance(one, File) and isinstance(two, File)
+    assert (one.written, two.written) == (None, "a/two")
 
 
 @given(st.binary(max_size=4096))

@@ -1,13 +1,15 @@
-"""Makes user namespaces in all three ways there are, and asks for all others."""
+"""Makes user namespaces in all three ways there are, also under a tracer, and asks for all others."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import signal
 import struct
 from functools import partial
 
-from tests.security.attacks.kernel import call, error_name, in_child, raw_call, report
+from tests.security.attacks.kernel import call, error_name, in_child, libc, raw_call, report
 
 INTEL = platform.machine() == "x86_64"
 UNSHARE, CLONE = (272, 56) if INTEL else (97, 220)
@@ -23,6 +25,10 @@ KINDS = {
     "network": 0x40000000,
 }
 NEW_TIME = 0x80
+# Requests of ptrace, and places of registers in what it tells (on x86-64).
+TRACE_ME, SYSCALL, GET_REGISTERS, SET_REGISTERS = 0, 24, 12, 13
+RESULT, FIRST, NUMBER, REGISTERS = 10, 14, 15, 27
+GET_PARENT = 110
 
 
 def main() -> None:
@@ -34,6 +40,8 @@ def main() -> None:
         answers[f"clone3 {name}"] = in_child(partial(clone3, flag))
     answers["unshare time"] = in_child(partial(call, UNSHARE, NEW_TIME))
     answers["clone3 time"] = in_child(partial(clone3, NEW_TIME))
+    if INTEL:
+        answers["unshare user, traced"] = in_child(traced)
     report(answers=answers, allowed=limit())
 
 
@@ -44,6 +52,30 @@ def clone(flags: int) -> str:
 def clone3(flags: int) -> str:
     arguments = struct.pack("11Q", flags, 0, 0, 0, SIGCHLD, 0, 0, 0, 0, 0, 0)
     return parent_s_answer(raw_call(CLONE3, arguments, len(arguments)))
+
+
+def traced() -> str:
+    """Let a child make a call that is allowed, and make another one of it once the filter has seen it."""
+    child = os.fork()
+    if child == 0:
+        if libc.ptrace(TRACE_ME, 0, None, None) < 0:
+            os._exit(ctypes.get_errno())
+        signal.raise_signal(signal.SIGSTOP)
+        os.getppid()
+        os._exit(0)
+    registers = (ctypes.c_ulonglong * REGISTERS)()
+    while os.WIFSTOPPED(status := os.waitpid(child, 0)[1]):
+        libc.ptrace(GET_REGISTERS, child, None, registers)
+        if registers[NUMBER] == GET_PARENT:
+            registers[NUMBER], registers[FIRST] = UNSHARE, KINDS["user"]
+            libc.ptrace(SET_REGISTERS, child, None, registers)
+        elif registers[NUMBER] == UNSHARE:
+            outcome = ctypes.c_longlong(registers[RESULT]).value
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return "OK" if outcome >= 0 else error_name(-outcome)
+        libc.ptrace(SYSCALL, child, None, None)
+    return error_name(os.WEXITSTATUS(status))
 
 
 def parent_s_answer(outcome: int) -> str:

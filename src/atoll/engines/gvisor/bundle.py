@@ -25,6 +25,14 @@ _ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _CAPABILITY_SETS = ("bounding", "effective", "inheritable", "permitted", "ambient")
 # Processes in a user namespace of their own would not be counted any more.
 _NAMESPACE_FLAGS = tuple(1 << bit for bit in (7, 17, 25, 26, 27, 28, 29, 30))
+_REFUSED = (
+    *("unshare", "setns"),
+    # runsc asks the filter before a tracer: he would make any call of one that is allowed.
+    "ptrace",
+    # Queues stay when those who made them are gone, and nobody can list them to make a sandbox as new.
+    *("msgget", "msgsnd", "msgrcv", "msgctl"),
+    *("mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive", "mq_notify", "mq_getsetattr"),
+)
 _PRIVATE, _SHARED = "0755", "1777"
 
 
@@ -128,7 +136,10 @@ def _filter(machine: str) -> dict[str, Any]:
         "defaultAction": "SCMP_ACT_ALLOW",
         "architectures": [_ARCHITECTURES[machine]] if machine in _ARCHITECTURES else [],
         "syscalls": [
-            {"names": ["unshare", "setns"], "action": "SCMP_ACT_ERRNO"},
+            {"names": list(_REFUSED), "action": "SCMP_ACT_ERRNO"},
+            # Its flags are behind a pointer, where no filter can see them; libraries fall back to clone, but only if
+            # it is unknown: runsc has one error for all that is refused, and ENOSYS for what no tracer is there for.
+            {"names": ["clone3"], "action": "SCMP_ACT_TRACE"},
             *(
                 {
                     "names": ["clone"],

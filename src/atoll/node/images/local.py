@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -56,15 +56,20 @@ class _Files(ABC):
 
 
 @contextmanager
-def open_archive(path: Path, name: str | None = None) -> Iterator[Image]:
+def open_archive(
+    path: Path, name: str | None = None, check: Callable[[], None] = lambda: None
+) -> Iterator[Image]:
     """Give the image in an archive of `docker save`, `podman save` or of an OCI layout; of one name if there are several.
+
+    `check` is called for each header of the archive, and may raise to give up.
 
     Raises:
         NotFound: there is no such file.
         InvalidRequest: it is no image, or it is not clear which.
+        LimitExceeded: it has more members than any image.
     """
     with _opened(path) as file:
-        files = _ArchivedFiles(file)
+        files = _ArchivedFiles(file, check)
         if files.has("manifest.json"):
             yield _find_saved(files, path.name, name)
         else:
@@ -152,11 +157,14 @@ class _FolderFiles(_Files):
 class _ArchivedFiles(_Files):
     """The members of an archive; a link is taken for the member it names, and for nothing else."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, check: Callable[[], None]) -> None:
         self._file = file
         self._members: dict[str, Member] = {}
-        for member in read_members(file):
-            if len(self._members) >= _MOST_MEMBERS:
+        headers = 0
+        for member in read_members(file, check):
+            headers += member.headers
+            # The same name again and again is as much work.
+            if headers > _MOST_MEMBERS:
                 raise LimitExceeded(
                     f"the archive has more than {_MOST_MEMBERS} members; it is no image of `docker save`",
                     limit=_MOST_MEMBERS,

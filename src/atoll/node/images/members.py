@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import BinaryIO
@@ -22,6 +22,7 @@ from atoll.node.tar_headers import (
 
 _MOST_DEPTH = 128
 _MOST_NAME = 255
+_MOST_PATH = 4095
 _MOST_TARGET = 4095
 _MOST_TIME = 1 << 33
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
@@ -48,19 +49,20 @@ class Member:
     size: int
     target: str
     modified: int
+    headers: int  # that it took, extended ones among them
 
 
-def read_members(file: BinaryIO) -> Iterator[Member]:
-    """Yield the members of a plain tar archive.
+def read_members(file: BinaryIO, check: Callable[[], None] = lambda: None) -> Iterator[Member]:
+    """Yield the members of a plain tar archive; `check` is called for each header and may raise to give up.
 
     Raises:
         InvalidRequest: it is broken, or a name leads out of the tree.
-        LimitExceeded: a header is larger than any name.
+        LimitExceeded: a header is larger than any name, or a member has too many.
     """
     end = file.seek(0, os.SEEK_END)
     position = 0
-    while (found := _next_header(file, position, end)) is not None:
-        header, position = found
+    while (found := _next_header(file, position, end, check)) is not None:
+        header, position, headers = found
         size = header.size if header.type in _FILES else 0
         if position + size > end:
             raise InvalidRequest("the archive ends too early; was it copied whole?")
@@ -73,6 +75,7 @@ def read_members(file: BinaryIO) -> Iterator[Member]:
             size,
             _checked_target(header),
             max(0, min(int(header.mtime), _MOST_TIME)),
+            headers,
         )
         position += size + -size % BLOCK
 
@@ -82,6 +85,10 @@ def split_name(name: str) -> tuple[str, ...]:
     shown = f"image member {name[:200]!r}"
     if name.startswith("/"):
         raise InvalidRequest(f"{shown} has an absolute name; images hold relative ones")
+    if len(os.fsencode(name)) > _MOST_PATH:
+        raise InvalidRequest(
+            f"{shown} has a name longer than {_MOST_PATH} bytes, which nobody could open"
+        )
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts:
         raise InvalidRequest(f"{shown} leads out of the image with '..'")
@@ -92,11 +99,16 @@ def split_name(name: str) -> tuple[str, ...]:
     return parts
 
 
-def _next_header(file: BinaryIO, position: int, end: int) -> tuple[tarfile.TarInfo, int] | None:
-    """Return the next member with the names that extended headers gave it, and where its content begins."""
+def _next_header(
+    file: BinaryIO, position: int, end: int, check: Callable[[], None]
+) -> tuple[tarfile.TarInfo, int, int] | None:
+    """Return the next member with what extended headers say of it, where its content begins, and how many headers it has."""
     name = target = None
     size = modified = None
+    count = 0
     while True:
+        count += 1
+        check()
         file.seek(position)
         block = file.read(BLOCK)
         if not block.strip(b"\0"):
@@ -107,7 +119,7 @@ def _next_header(file: BinaryIO, position: int, end: int) -> tuple[tarfile.TarIn
         position += BLOCK
         if header.type not in EXTENSIONS:
             break
-        check_extension(header)
+        check_extension(header, count)
         if position + header.size > end:
             raise InvalidRequest("the archive ends in the middle of a header; was it copied whole?")
         data = file.read(header.size)
@@ -124,7 +136,7 @@ def _next_header(file: BinaryIO, position: int, end: int) -> tuple[tarfile.TarIn
     header.linkname = header.linkname if target is None else target
     header.size = header.size if size is None else size
     header.mtime = header.mtime if modified is None else modified
-    return header, position
+    return header, position, count
 
 
 def _pax_time(records: dict[str, str], known: int | None) -> int | None:

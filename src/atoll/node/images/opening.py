@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,9 +13,13 @@ from atoll.node.images.source import Image
 
 @contextmanager
 def open_image(
-    wanted: LocalImage | RegistryImage, registries: Sequence[str] | None
+    wanted: LocalImage | RegistryImage,
+    registries: Sequence[str] | None,
+    check: Callable[[], None] = lambda: None,
 ) -> Iterator[Image]:
     """Give an image whose layers can be read; it may come from one of `registries`, None: from any.
+
+    `check` is called again and again while it is looked for, and may raise to give up.
 
     Raises:
         NotFound: there is no such image.
@@ -26,9 +30,10 @@ def open_image(
         # Loaded only here: whoever unpacks a file needs neither HTTP nor TLS.
         from atoll.node.images.registry import Registry
 
-        yield Registry(wanted, allowed=registries).find()
+        yield Registry(wanted, allowed=registries, check=check).find()
+    elif wanted.place is ImagePlace.LAYOUT:
+        with open_layout(Path(wanted.path), wanted.name) as image:
+            yield image
     else:
-        is_layout = wanted.place is ImagePlace.LAYOUT
-        opened = open_layout if is_layout else open_archive
-        with opened(Path(wanted.path), wanted.name) as image:
+        with open_archive(Path(wanted.path), wanted.name, check) as image:
             yield image

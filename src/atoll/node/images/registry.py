@@ -10,7 +10,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from http.client import HTTPException, HTTPResponse
@@ -55,8 +55,11 @@ class Registry:
         *,
         allowed: Sequence[str] | None = None,
         context: ssl.SSLContext | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Ask the image's registry, if it is among those `allowed`; None: any is.
+
+        `check` is called for each piece of an answer, and may raise to give up.
 
         Raises:
             Forbidden: it is not.
@@ -68,6 +71,7 @@ class Registry:
                 registry=image.registry,
             )
         self._image = image
+        self._check = check
         scheme = "http" if image.is_loopback and context is None else "https"
         host = _REAL_HOSTS.get(image.registry, image.registry)
         self._base = f"{scheme}://{host}/v2/{image.path}/"
@@ -214,6 +218,7 @@ class Registry:
         return data
 
     def _read_some(self, answer: HTTPResponse, most_bytes: int) -> bytes:
+        self._check()
         if time.monotonic() > self._deadline:
             raise Unavailable(
                 f"registry {self._image.registry} took longer than {_SECONDS:.0f} seconds"

@@ -30,7 +30,8 @@ class File:
     offset: int = 0
     modified: int = 0
     data: bytes | None = None
-    written: str | None = None  # where; other names of it are links to that
+    is_linked: bool = False  # has several names
+    written: str | None = None  # if so, where; the others are links to that
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +48,7 @@ class Directory:
 
     layer: int
     mode: int = 0o755
+    emptied: int = 0  # the last layer that hid what lower ones had in it
     children: dict[str, File | Link | Directory] = field(default_factory=dict)
 
 
@@ -68,7 +70,7 @@ class ImageTree:
             LimitExceeded: there are more entries or bytes than there may be.
         """
         for member in members:
-            self._count(0)
+            self._count(0, member.headers)
             if not member.path:
                 continue
             *parents, name = member.path
@@ -101,7 +103,7 @@ class ImageTree:
             case Kind.HARD_LINK:
                 parent.children[name] = self._linked(member, layer)
             case _:
-                self._count(member.size)
+                self._count(member.size, entries=0)
                 parent.children[name] = File(
                     layer, member.mode, member.size, layer, member.offset, member.modified
                 )
@@ -115,10 +117,12 @@ class ImageTree:
                 " which is no file of the image"
             )
         if target.layer == layer:
+            if isinstance(target, File):
+                target.is_linked = True
             return target
         # A name of this layer must not vanish with one of a lower layer; so it is a copy, and counts as one.
         if isinstance(target, File):
-            self._count(target.size)
+            self._count(target.size, entries=0)
             return replace(target, layer=layer)
         return Link(layer, target.target)
 
@@ -150,8 +154,8 @@ class ImageTree:
         elif found is not None and found.layer < layer:
             del parent.children[name]
 
-    def _count(self, size: int) -> None:
-        self.entries += 1
+    def _count(self, size: int, entries: int = 1) -> None:
+        self.entries += entries
         self.total_bytes += size
         if self.entries > self.most_entries:
             raise LimitExceeded(
@@ -183,7 +187,13 @@ class ImageTree:
 
 
 def _prune(directory: Directory, layer: int) -> None:
-    """Leave only what a layer itself has put there."""
+    """Leave only what a layer itself has put there.
+
+    Whatever comes later is of the same layer, too: once is enough, however many marks say it again.
+    """
+    if directory.emptied == layer:
+        return
+    directory.emptied = layer
     for name, child in list(directory.children.items()):
         if child.layer < layer:
             del directory.children[name]
@@ -208,7 +218,8 @@ class _Writer:
                 os.link(child.written, name, src_dir_fd=self._root, dst_dir_fd=folder)
             else:
                 self._write_file(folder, name, child)
-                child.written = f"{path}{name}"
+                # Of all others it would only take memory, and paths are long.
+                child.written = f"{path}{name}" if child.is_linked else None
 
     def _make_directory(self, folder: int, name: str, directory: Directory, path: str) -> None:
         os.mkdir(name, 0o700, dir_fd=folder)

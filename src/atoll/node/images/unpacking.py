@@ -11,7 +11,7 @@ from pathlib import Path
 from atoll.errors import InvalidRequest, LimitExceeded, Unsupported
 from atoll.node.expander import GZIP, Expander
 from atoll.node.images.limits import ImageLimits
-from atoll.node.images.members import Member, read_members
+from atoll.node.images.members import read_members
 from atoll.node.images.root import furnish
 from atoll.node.images.source import Image, Layer
 from atoll.node.images.tree import ImageTree
@@ -52,7 +52,7 @@ def unpack(
             with os.fdopen(
                 os.dup(scratch.expand(number, layer, _diff_id(image, number))), "rb"
             ) as file:
-                tree.apply(number, _watched(read_members(file), check))
+                tree.apply(number, read_members(file, check))
         furnish(tree, scratch.layers, len(image.layers) + 1)
         report(f"unpacking {tree.entries} entries")
         root.mkdir(0o755)
@@ -64,13 +64,6 @@ def unpack(
 
 def _diff_id(image: Image, number: int) -> str:
     return image.config.diff_ids[number - 1]
-
-
-def _watched(members: Iterator[Member], check: Callable[[], None]) -> Iterator[Member]:
-    for count, member in enumerate(members):
-        if not count % 1024:
-            check()
-        yield member
 
 
 class _Scratch:
@@ -112,6 +105,8 @@ class _Scratch:
         """Yield a layer's bytes; raise at their end unless they are those of its digest."""
         stored, taken = hashlib.sha256(), 0
         for chunk in layer.read():
+            # Not only for what it expands to: that may be nothing at all.
+            self._check()
             taken += len(chunk)
             if layer.stored is not None and taken > layer.stored.size:
                 break
