@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -346,6 +347,82 @@ def test_a_shell_is_talked_to_as_well(prepared: Atoll) -> None:
     shown.type("exit\r")
     assert shown.end() == 0
     assert shown.is_restored()
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What a person types in a language, and what is seen of it."""
+
+    name: str
+    keep: str
+    use: str
+    value: str
+    complete: tuple[str, str]  # Tab comes between both
+    completed: str
+    fail: str
+    failure: str
+    wait: str
+
+
+TALKS = {
+    "node": Talk(
+        name="Node",
+        keep="const xs = [20, 1]",
+        use="xs[0] + xs[1]",
+        value="21",
+        complete=("xs.leng", " + 40"),
+        completed="42",
+        fail="nope()",
+        failure="nope is not defined",
+        wait="console.log('wait' + 'ing'); await new Promise(() => setInterval(() => 1, 1e6))",
+    ),
+    "r": Talk(
+        name="R",
+        keep="xs <- c(20, 1)",
+        use="sum(xs)",
+        value="[1] 21",
+        complete=("is.numer", "(xs)"),
+        completed="[1] TRUE",
+        fail="stop('no ' , 'way')",
+        failure="no way",
+        wait=r"cat(paste0('wait', 'ing\n')); Sys.sleep(1000)",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", TALKS)
+def test_other_languages_are_talked_to_as_well(prepared: Atoll, language: str) -> None:
+    talk = TALKS[language]
+    shown = Screen(prepared, "repl", "--language", language)
+    try:
+        shown.follow(f"{talk.name} in a sandbox of its own")
+        shown.follow("In [1]:")
+        shown.type(f"{talk.keep}\r")
+        shown.follow("In [2]:")
+        shown.type(f"{talk.use}\r")
+        shown.follow(talk.value)
+        shown.follow("In [3]:")
+        before, after = talk.complete
+        shown.type(f"{before}\t")
+        shown.read_for(1)
+        shown.type(f"{after}\r")
+        shown.follow(talk.completed)
+        shown.follow("In [4]:")
+        shown.type(f"{talk.fail}\r")
+        shown.follow(talk.failure)
+        shown.follow("In [5]:")
+        shown.type(f"{talk.wait}\r")
+        shown.follow("waiting")
+        shown.type("\x03")
+        shown.follow("In [6]:")
+        shown.type(f"{talk.use}\r")
+        shown.follow(talk.value)
+        shown.follow("In [7]:")
+        shown.type("\x04")
+        assert shown.end() == 0
+        assert shown.is_restored()
+    finally:
+        shown.close()
 
 
 def test_a_language_without_kernels_is_refused(prepared: Atoll) -> None:
