@@ -118,6 +118,8 @@ def _conditions(found: Mapping[str, Any]) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     yield f"- {found['date']}, commit {found['commit']}, as {found['user']}"
     yield f"- Linux {found['kernel']} on {found['cpu']}, {found['cpus_used']} of {found['cpus']} cpus; load {load}"
+    if not inside:
+        return  # it looks at several ways of running, each of which its table names
     yield (
         f"- Atoll: {found.get('measured')}; {'with' if found.get('pool') else 'without'} a pool;"
         f" engine {found.get('engine')}; Python {found['python']}"

@@ -52,7 +52,10 @@ ALIASES: Mapping[str, Alias] = {
         note="each of them",
     ),
     "DATABASE": Alias([("store", "url")], as_database, "a plain path is a file of SQLite"),
-    "DEFAULT_CAPABILITIES": Alias([], note="sandboxes have no capabilities, whatever it says"),
+    "DEFAULT_CAPABILITIES": Alias(
+        [],
+        note="sandboxes have no capabilities; containers may be given some (`cap_add`)",
+    ),
     "DEFAULT_PIDS_LIMIT": Alias([("limits", "processes")]),
     "DOCKER_CERT_PATH": Alias([("containers", "docker_tls")]),
     "DOCKER_HOST": Alias([("containers", "docker_endpoint")]),
