@@ -118,9 +118,10 @@ TO_TEST = (
     SystemPackage("qemu-system-x86", program("qemu-system-x86_64")),
     SystemPackage("sqlite3", program("sqlite3")),
     SystemPackage("strace", program("strace")),
-    # Container daemons of our own, their runtimes, and what images are made with.
+    # Container daemons and a registry of our own, their runtimes, and what images are made with.
     SystemPackage("crun", file("/usr/bin/crun")),
     DOCKER,
+    SystemPackage("docker-registry", program("docker-registry")),
     MMDEBSTRAP,
     PODMAN,
     RUNSC,

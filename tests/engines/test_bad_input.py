@@ -248,6 +248,13 @@ async def test_mounts_of_another_kind(engine: Engine, mounts: object) -> None:
         await engine.create(make_spec(mounts=mounts))
 
 
+@pytest.mark.parametrize("target", ["/mnt/a", "/mnt/a/b", "/mnt/a/b/c", "/mnt"])
+async def test_a_mount_within_another(engine: Engine, target: str) -> None:
+    targets = ("/mnt/a-c", "/mnt/a", target, "/mnt/a.d")
+    with refused("lies within another", by=InvalidRequest):
+        await engine.create(make_spec(mounts=[Mount("/srv", each) for each in targets]))
+
+
 async def test_more_mounts_than_there_may_be(engine: Engine) -> None:
     mounts = [Mount("/etc", f"/mnt/{number}") for number in range(100)]
     with refused("100 mounts", "the most is", by=InvalidRequest):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -30,6 +31,23 @@ async def test_shared_memory_and_queues_do_not_stay(engine: Engine, sandbox: San
         gone = await commands.run(["ipcrm", option, number.decode()])
         assert gone.exit_code != 0, option
     assert not (await commands.run("[ -e /dev/mqueue/left ]")).ok
+
+
+async def test_message_queues_do_not_stay(engine: Engine, sandbox: Sandbox) -> None:
+    """Nobody could list them; so they cannot be made, or are gone."""
+    needs(engine, Feature.CLEANING)
+    commands = Commands(sandbox)
+    await commands.run(["python3", "-c", _QUEUES.format(make=0o1000, create=os.O_CREAT)])
+    await sandbox.clean()
+    left = await commands.run(["python3", "-c", _QUEUES.format(make=0, create=0)])
+    assert left.stdout == b"[-1, -1]\n", left
+
+
+_QUEUES = """
+import ctypes
+libc = ctypes.CDLL(None)
+print([libc.msgget(77, {make} | 0o666), libc.mq_open(b"/left", {create} | 2, 0o600, None)])
+"""
 
 
 async def test_who_kills_what_cleans_gets_a_sandbox_that_is_not_clean(

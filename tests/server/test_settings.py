@@ -379,6 +379,7 @@ def test_containers_are_as_the_operator_says(configuration: Configuration, tmp_p
         'runtime = "runsc"\n'
         'images = ["python=own:1", "tools=own/tools:2"]\n'
         "any_image = false\n"
+        'registries = ["registry.example:5000"]\n'
         'networks = ["bridge"]\n'
         'volumes = ["team-*"]\n'
         'capabilities = ["cap_chown"]\n'
@@ -394,6 +395,7 @@ def test_containers_are_as_the_operator_says(configuration: Configuration, tmp_p
         runtimes=("runsc",),
         images={"python": "own:1", "tools": "own/tools:2"},
         any_image=False,
+        registries=("registry.example:5000",),
         networks=("bridge",),
         volumes=("team-*",),
         capabilities=("CHOWN",),

@@ -51,6 +51,7 @@ def container_settings(
         volumes=_list(environ, "VOLUMES") or ("*",),
         capabilities=_list(environ, "CAPABILITIES"),
         seccomp_profiles=profile_paths(_pairs(environ, "SECCOMP_PROFILES")),
+        own_program=True,
         allow_root=True,
         allow_writable_root=True,
     )

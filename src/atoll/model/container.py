@@ -14,6 +14,9 @@ Runtime = Literal["runc", "crun", "runsc"]
 
 # Labels of this beginning are the engine's own.
 OWN_LABELS = "atoll."
+# What the names of images begin with that are made here, and nowhere else: of presets, and of templates that were built.
+PRESET_IMAGES = "atoll-preset"
+TEMPLATE_IMAGES = "atoll-template"
 DEFAULT_USER = "65532:65532"
 
 # Without "..": it becomes part of an address.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from atoll.errors import InvalidRequest
@@ -354,3 +355,13 @@ def _check_mounts(mounts: Sequence[Mount]) -> None:
         for path in (mount.source, mount.target):
             if not isinstance(path, str):
                 raise InvalidRequest(f"mount path {path!r} has to be text")
+    _check_places([mount.target for mount in mounts])
+
+
+def _check_places(targets: Sequence[str]) -> None:
+    """Refuse a mount within another: whoever makes the place for it would make that in the other's source."""
+    for outer, inner in pairwise(sorted(targets, key=lambda target: target.split("/"))):
+        if f"{inner}/".startswith(f"{outer}/"):
+            raise InvalidRequest(
+                f"mount target {inner!r} lies within another, {outer!r}; mount both side by side"
+            )

@@ -294,10 +294,15 @@ class Node:
 
     async def _with_template(self, request: SandboxRequest) -> SandboxRequest:
         """Return the request with a template that holds its packages; refuse one that is somebody else's."""
+        engine = self._engines.find(request.spec.engine)
         if request.packages:
+            if Feature.IMAGES in engine.features:
+                raise Unsupported(
+                    f"engine {engine.name!r} has the packages that its image has; build one with"
+                    f" 'atoll template build NAME --engine {engine.name} --dockerfile DIR', or install them afterwards"
+                )
             name = await self.builds.ensure(request.packages, request.owner)
             return _with_packages(request, name)
-        engine = self._engines.find(request.spec.engine)
         if self._templates is not None:
             if Feature.IMAGES in engine.features:
                 request = _with_image(request, self._templates, engine.name)

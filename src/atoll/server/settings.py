@@ -294,6 +294,10 @@ class ContainersSettings(_Group):
         default=_CONTAINERS.any_image,
         description="Whether callers may name images that are not among those.",
     )
+    registries: Texts = Field(
+        default=(),
+        description="Registries, `host` or `host:port`, that images which callers name may be fetched from, besides Docker Hub; what is here already needs none.",
+    )
     networks: Texts = Field(
         default=(),
         description="Networks of the engine that callers may name: `bridge`, `host`, or one's own; without it none.",
@@ -362,6 +366,7 @@ class ContainersSettings(_Group):
             runtimes=self._allowed_runtimes(),
             images=self._pairs("images", "") or CONTAINER_PRESETS,
             any_image=self.any_image,
+            registries=self.registries,
             networks=self.networks,
             volumes=self.volumes,
             capabilities=self.capabilities,

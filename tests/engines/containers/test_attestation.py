@@ -14,19 +14,28 @@ from atoll.engines.containers.profile import Allowed, Image, Injected, Profile, 
 from atoll.engines.containers.settings import ContainerSettings
 from atoll.engines.steward.hello import Hello
 from atoll.errors import Unavailable
+from atoll.model.container import ContainerOptions, Runtime
 from atoll.model.sandbox import SandboxSpec
 
 Change = Callable[[dict[str, Any]], None]
+GVISOR_KERNEL = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
+HOST_KERNEL = "#1 SMP PREEMPT_DYNAMIC Debian 6.1.147-1 (2025-08-02)"
 
 
 @pytest.fixture
 def profile() -> Profile:
+    return make()
+
+
+def make(
+    engine: str = "docker", runtime: Runtime | None = None, cap_add: tuple[str, ...] = ()
+) -> Profile:
     return decide(
-        SandboxSpec(),
+        SandboxSpec(container=ContainerOptions(runtime=runtime, cap_add=cap_add)),
         Image("sha256:1"),
         injected=Injected("atoll-guest-x"),
         labels={"atoll.sandbox": "x"},
-        allowed=Allowed("docker", ContainerSettings(), socket="/run/docker.sock"),
+        allowed=Allowed(engine, ContainerSettings(capabilities=cap_add), socket="/run/docker.sock"),
     )
 
 
@@ -188,3 +197,71 @@ def test_a_tree_that_is_too_large_is_told(profile: Profile) -> None:
     hello = seen(profile)
     hello = replace(hello, sizes={**hello.sizes, "/workspace": 1 << 40})
     assert "/workspace holds" in "; ".join(differences_inside(profile, hello))
+
+
+# --- gVisor ----------------------------------------------------------------------------------------------
+
+
+def test_what_runs_under_gvisor_passes() -> None:
+    profile = make(runtime="runsc")
+    attest(profile, described(profile), replace(seen(profile), kernel=GVISOR_KERNEL))
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+@pytest.mark.parametrize("kernel", [HOST_KERNEL, ""])
+def test_a_runsc_that_is_something_else_is_told(engine: str, kernel: str) -> None:
+    profile = make(engine, "runsc")
+    found = "; ".join(differences_inside(profile, replace(seen(profile), kernel=kernel)))
+    assert "which is not gVisor's" in found
+
+
+def test_a_runsc_that_loads_no_filter_is_told_with_the_way_out() -> None:
+    profile = make(runtime="runsc")
+    hello = replace(seen(profile), kernel=GVISOR_KERNEL)
+    hello = replace(hello, status={**hello.status, "Seccomp": "0"})
+    (found,) = differences_inside(profile, hello)
+    assert found.startswith("Seccomp is '0'") and "--oci-seccomp" in found
+
+
+@pytest.mark.parametrize("told", ["runc", "", None])
+def test_a_runtime_of_podmans_that_is_another_is_told(told: str | None) -> None:
+    profile = make("podman", "runsc")
+    facts = {**described(profile), "OCIRuntime": told}
+    assert any(each.startswith("OCIRuntime") for each in differences_outside(profile, facts))
+    facts["OCIRuntime"] = "runsc"
+    assert not [each for each in differences_outside(profile, facts) if "Runtime" in each]
+
+
+# --- added capabilities ----------------------------------------------------------------------------------
+
+ADDED = ("CHOWN", "NET_BIND_SERVICE")
+ADDED_MASK = 0x401
+
+
+@pytest.mark.parametrize("held", [0, 0x400, ADDED_MASK])
+def test_capabilities_that_were_asked_for_pass(held: int) -> None:
+    profile = make(cap_add=ADDED)
+    sets = dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd"), f"{held:016x}")
+    hello = seen(profile)
+    attest(profile, described(profile), replace(hello, status={**hello.status, **sets}))
+
+
+@pytest.mark.parametrize("name", ["CapInh", "CapPrm", "CapEff", "CapBnd"])
+@pytest.mark.parametrize("held", ["000001ffffffffff", "0000000000200401", "8000000000000000", None])
+def test_more_capabilities_than_were_asked_for_are_told(name: str, held: str | None) -> None:
+    profile = make(cap_add=ADDED)
+    status = {**seen(profile).status, name: held}
+    if held is None:
+        del status[name]
+    hello = replace(seen(profile), status={key: str(each) for key, each in status.items()})
+    (found,) = differences_inside(profile, hello)
+    assert found.startswith(name)
+
+
+def test_podman_names_only_what_it_adds_to_its_own_defaults() -> None:
+    profile = make("podman", cap_add=ADDED)
+    facts = described(profile)
+    facts["HostConfig"]["CapAdd"] = []
+    assert not [each for each in differences_outside(profile, facts) if "CapAdd" in each]
+    facts["HostConfig"]["CapAdd"] = ["CAP_SYS_ADMIN"]
+    assert [each for each in differences_outside(profile, facts) if "CapAdd" in each]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atoll.engines.containers.engine import ContainerEngine
 from atoll.engines.containers.profile import Allowed, Image, Injected, Profile, decide
 from atoll.engines.containers.settings import ContainerSettings
 from atoll.errors import InvalidRequest, Unsupported
@@ -124,6 +125,74 @@ def test_only_named_images_where_callers_may_name_none() -> None:
     make(SandboxSpec(container=ContainerOptions(image="debian")), allowed)
 
 
+OWN_NAMES = (
+    "atoll-preset/python",
+    "atoll-preset/python:0123456789ab",
+    "docker.io/atoll-preset/python",
+    "index.docker.io/atoll-template/tool",
+    "localhost/atoll-template/tool:latest",
+    "evil.example:5000/atoll-preset/python@sha256:" + "0" * 64,
+    "evil.example/team/atoll-template/tool",
+    "EVIL/ATOLL-PRESET/python",
+    "atoll-template",
+)
+
+
+@pytest.mark.parametrize("name", OWN_NAMES)
+@pytest.mark.parametrize("pull", ["missing", "always", "never"])
+def test_nobody_names_an_image_that_others_get_by_its_template(name: str, pull: Any) -> None:
+    options = ContainerOptions(image=name, pull=pull)
+    with pytest.raises(InvalidRequest, match="only Atoll gives"):
+        make(SandboxSpec(container=options))
+    # Whoever has the node in his own program is its operator.
+    make(
+        SandboxSpec(container=options),
+        replace(LOCAL, settings=ContainerSettings(own_program=True)),
+    )
+
+
+def test_what_templates_stand_for_can_be_had() -> None:
+    # A template that was built is named by the id of its image.
+    make(SandboxSpec(container=ContainerOptions(image=f"sha256:{'0' * 64}", pull="never")))
+    settings = ContainerSettings(images={"base": "atoll-template/tool:latest"})
+    options = ContainerOptions(image="atoll-template/tool")
+    make(SandboxSpec(container=options), replace(LOCAL, settings=settings))
+    make(SandboxSpec(), replace(LOCAL, settings=settings))
+
+
+@pytest.mark.parametrize(
+    "name", [None, "own", "own:latest", "docker.io/own", "docker.io/library/own:latest"]
+)
+def test_an_image_of_the_operators_is_not_fetched_again_for_everybody(name: str | None) -> None:
+    settings = ContainerSettings(images={"base": "own"})
+    allowed = replace(LOCAL, settings=settings)
+    options = ContainerOptions(image=name, pull="always")
+    with pytest.raises(InvalidRequest, match="for everybody"):
+        make(SandboxSpec(container=options), allowed)
+    make(SandboxSpec(container=replace(options, pull="missing")), allowed)
+    make(SandboxSpec(container=ContainerOptions(image="own:2", pull="always")), allowed)
+    make(
+        SandboxSpec(container=options), replace(LOCAL, settings=replace(settings, own_program=True))
+    )
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        "/opt/atoll",
+        "/opt/atoll/",
+        "/opt/atoll/guest",
+        "//opt//atoll/./guest",
+        "/opt/x/../atoll/guest",
+        "opt/atoll",
+    ],
+)
+def test_an_image_has_no_volume_over_our_own_files(volume: str) -> None:
+    with pytest.raises(InvalidRequest, match="own files"):
+        make(image=replace(IMAGE, volumes=("/data", volume)))
+    make(image=replace(IMAGE, volumes=("/opt", "/opt/atoll-data")))
+
+
 def test_a_link_leads_no_mount_out_of_what_may_be_mounted(tmp_path: Path) -> None:
     open_to_all, secret = tmp_path / "open", tmp_path / "secret"
     for folder in (open_to_all, secret):
@@ -191,10 +260,25 @@ def test_only_what_can_be_emptied_as_a_whole_can_be_cleaned(options: ContainerOp
 
 
 def test_podman_gets_its_trees_in_a_way_that_it_knows() -> None:
-    limits = Limits(workspace_bytes=1 << 20, inodes=64)
+    limits = Limits(workspace_bytes=1 << 20, inodes=64, enforcement="best_effort")
     profile = make(SandboxSpec(limits=limits), replace(LOCAL, engine="podman"))
     volume = profile.own_volume
     assert volume is not None
     assert "nr_blocks=256,nr_inodes=64,uid=65532,gid=65532" in volume["DriverOpts"]["o"]
     # It would mount these itself, without a size.
     assert {"/run", "/var/tmp"} <= set(host(profile)["Tmpfs"])
+
+
+def test_podman_promises_no_number_of_files(tmp_path: Path) -> None:
+    podman = replace(LOCAL, engine="podman")
+    with pytest.raises(Unsupported, match="inodes") as caught:
+        make(SandboxSpec(limits=Limits(inodes=64)), podman)
+    assert caught.value.details["limits"] == ["inodes"]
+    spec = SandboxSpec(limits=Limits(inodes=64, enforcement="best_effort"))
+    told = {
+        name: ContainerEngine(name, tmp_path)._enforcement(spec, make(spec, allowed))["inodes"]
+        for name, allowed in (("podman", podman), ("docker", LOCAL))
+    }
+    assert told == {"podman": "nothing", "docker": "tmpfs"}
+    make(SandboxSpec(), podman)
+    make(SandboxSpec(limits=Limits(inodes=64)))

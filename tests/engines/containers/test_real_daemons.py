@@ -193,6 +193,30 @@ async def test_it_is_seen_from_inside_too(
     assert "not what was asked for" in error.message
 
 
+async def test_added_capabilities_are_those_and_no_others(
+    container_daemon: ContainerDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = container_settings(container_daemon, capabilities=("NET_BIND_SERVICE",))
+    spec = SandboxSpec(container=ContainerOptions(cap_add=["NET_BIND_SERVICE"]))
+    honest = ContainerEngine(container_daemon.name, tmp_path, rules)
+    try:
+        sandbox = await honest.create(spec)
+        assert int(sandbox.hello.status["CapBnd"], 16) == 1 << 10
+        await sandbox.destroy()
+    finally:
+        await honest.close()
+    more = in_host(CapAdd=["NET_BIND_SERVICE", "SYS_ADMIN"])
+    kind = type("Changed", (LyingEngine,), {"change": staticmethod(more)})
+    monkeypatch.setattr(attestation, "differences_outside", lambda _profile, _facts: [])
+    lying = kind(container_daemon.name, tmp_path, rules)
+    with leaving_nothing(container_daemon):
+        try:
+            with pytest.raises(Unavailable, match="CapBnd is 0x200400, asked for was 0x400"):
+                await lying.create(replace(spec, id=SandboxSpec().id))
+        finally:
+            await lying.close()
+
+
 # --- failing half way ------------------------------------------------------------------------------------
 
 

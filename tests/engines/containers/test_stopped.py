@@ -39,7 +39,7 @@ def make(daemon: ContainerDaemon, folder: Path, **rules: Any) -> ContainerEngine
 async def engine(docker_daemon: DockerDaemon, tmp_path: Path) -> AsyncIterator[ContainerEngine]:
     """An engine that leaves nothing but the volume of our own files."""
     made = make(docker_daemon, tmp_path)
-    await made._guest.find(await made._images.find(SandboxSpec(), made._settings))
+    await made._guest.find(await made._images.find(SandboxSpec(), made._settings), {})
     with leaving_nothing(docker_daemon):
         try:
             yield made
@@ -242,7 +242,7 @@ async def test_one_of_a_killed_program_is_resumed_and_goes_with_its_workspace(
     container_daemon: ContainerDaemon, tmp_path: Path
 ) -> None:
     engine = make(container_daemon, tmp_path)
-    await engine._guest.find(await engine._images.find(SandboxSpec(), engine._settings))
+    await engine._guest.find(await engine._images.find(SandboxSpec(), engine._settings), {})
     await engine.close()
     spec = persistent(tmp_path)
     with leaving_nothing(container_daemon):

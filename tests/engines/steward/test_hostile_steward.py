@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import socket
+import tracemalloc
 from struct import Struct
 
 import anyio
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from atoll.engines.inside.wire import FilesReply
-from atoll.engines.steward.outlet import CREDIT
+from atoll.engines.steward.outlet import CREDIT, Outlet
 from atoll.engines.steward.sandbox import StewardSandbox
 from atoll.engines.steward.wire import (
     MAX_FRAME,
@@ -114,6 +115,7 @@ NONSENSE = {
     "an unknown channel": frame(Word.DATA, 1, 7, b"x"),
     "a frame without an end": HEAD.pack(MAX_FRAME + 1, 1, Word.DATA, 1, 0),
     "more than there is credit for": frame(Word.DATA, 1, Channel.OUTPUT, bytes(CREDIT + 1)),
+    "data without end that is none": frame(Word.DATA, 1, Channel.OUTPUT),
     "a channel that it does not have": frame(Word.DATA, 1, Channel.TALK, b"x"),
     "a start that is cut off": frame(Word.STARTED, 1, 0, b"abc"),
     "an end that is cut off": frame(Word.ENDED, 1, 0, b"abc"),
@@ -146,6 +148,17 @@ async def _expect_error(sandbox: StewardSandbox) -> None:
         async for _ in process.output():
             pass
         raise sandbox.ended_error()
+
+
+def test_what_waits_in_tiny_pieces_takes_no_more_room_than_its_bytes() -> None:
+    outlet = Outlet(lambda _bytes: None)
+    tracemalloc.start()
+    assert all(outlet.put(bytes([each % 256]), 0.0) for each in range(CREDIT))
+    held, _most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 2 * CREDIT
+    taken = b"".join(iter(lambda: (outlet.take() or (b"", 0.0))[0], b""))
+    assert taken == bytes(range(256)) * (CREDIT // 256)
 
 
 async def test_a_file_is_never_longer_than_it_was_said_to_be() -> None:

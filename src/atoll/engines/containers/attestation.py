@@ -47,6 +47,16 @@ _TREES = {
     "/dev/shm": "shm_bytes",
 }
 _PAGE = 4096
+_CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd")
+# In the kernel's order: each is the bit of its place.
+_CAPABILITIES = (
+    "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+    "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
+    "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
+    "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
+    "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
+    "CHECKPOINT_RESTORE",
+)  # fmt: skip
 
 
 def attest(profile: Profile, facts: Facts, hello: Hello) -> None:
@@ -89,6 +99,9 @@ def differences_in_shape(profile: Profile, facts: Facts) -> Iterator[str]:
     yield from _mount_differences(profile, facts)
     if "Runtime" in asked:
         yield from _differs("Runtime", asked["Runtime"], host.get("Runtime"))
+    elif profile.runtime is not None:
+        # Podman is not asked for one by request, but says which one a container has.
+        yield from _differs("OCIRuntime", profile.runtime, facts.get("OCIRuntime"))
 
 
 def _process_differences(body: Facts, facts: Facts) -> Iterator[str]:
@@ -123,9 +136,10 @@ def _cpu_differences(asked: Facts, host: Facts) -> Iterator[str]:
 
 def _capability_differences(profile: Profile, host: Facts) -> Iterator[str]:
     added = {str(each).removeprefix("CAP_") for each in host.get("CapAdd") or ()}
-    yield from _differs("CapAdd", set(profile.body["HostConfig"]["CapAdd"]), added)
+    asked = set(profile.body["HostConfig"]["CapAdd"])
     dropped = {str(each).upper() for each in host.get("CapDrop") or ()}
-    # Podman lists what that came to; what is left is seen from inside.
+    # Podman lists what it came to beside its own defaults; what is left is seen from inside.
+    yield from _differs("CapAdd", asked, added if profile.engine == "docker" else added | asked)
     if profile.engine == "docker" and dropped != {"ALL"}:
         yield f"CapDrop is {sorted(dropped)}, asked for was ALL"
 
@@ -186,6 +200,8 @@ def differences_inside(profile: Profile, hello: Hello) -> Iterator[str]:
     yield from _differs("uids", [uid] * 4, _numbers(status.get("Uid")))
     yield from _differs("gids", [gid] * 4, _numbers(status.get("Gid")))
     yield from _differs("groups", set(), set(_numbers(status.get("Groups"))) - {gid})
+    if _is_gvisor(profile) and not hello.is_gvisor:
+        yield f"its kernel says {_short(hello.kernel.strip())}, which is not gVisor's"
     yield from _privilege_differences(profile, hello)
     if "Hostname" in profile.body:
         yield from _differs("hostname inside", profile.body["Hostname"], hello.hostname)
@@ -193,16 +209,26 @@ def differences_inside(profile: Profile, hello: Hello) -> Iterator[str]:
 
 
 def _privilege_differences(profile: Profile, hello: Hello) -> Iterator[str]:
-    added = profile.body["HostConfig"]["CapAdd"]
-    # gVisor's kernel is the filter, and need not have one of its own.
-    if not _is_gvisor(profile):
-        yield from _differs("Seccomp", "2", hello.status.get("Seccomp"))
+    if hello.status.get("Seccomp") != "2":
+        yield f"Seccomp is {hello.status.get('Seccomp')!r}, asked for was '2'{_seccomp_hint(profile)}"
     if not hello.no_new_privileges:
         yield "it could get new privileges"
-    if not added:
-        for name in ("CapInh", "CapPrm", "CapEff", "CapBnd"):
-            # One that is not told counts as all.
-            yield from _differs(name, 0, int(hello.status.get(name, "-1"), 16))
+    allowed = _mask(profile.body["HostConfig"]["CapAdd"])
+    for name in _CAPABILITY_SETS:
+        # One that is not told counts as all. A user who is not root may be given less than was asked for.
+        found = int(hello.status.get(name, "-1"), 16)
+        if found & ~allowed:
+            yield f"{name} is {found:#x}, asked for was {allowed:#x}"
+
+
+def _seccomp_hint(profile: Profile) -> str:
+    # A runsc loads the filter of a container's options only if it is told to.
+    return " (give runsc the flag --oci-seccomp)" if _is_gvisor(profile) else ""
+
+
+def _mask(capabilities: Sequence[str]) -> int:
+    """Return the bits of capabilities; one that is not known has none."""
+    return sum(1 << _CAPABILITIES.index(each) for each in capabilities if each in _CAPABILITIES)
 
 
 def _is_gvisor(profile: Profile) -> bool:
@@ -234,7 +260,7 @@ def _tree_differences(profile: Profile, hello: Hello) -> Iterator[str]:
 def _kernel_path_differences(
     profile: Profile, mounts: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    # gVisor's are of a kernel of its own.
+    # gVisor's are of a kernel of its own; that it is one has been seen.
     if not _is_gvisor(profile):
         for path in ("/proc/sys", "/sys"):
             if path not in mounts or not _is_read_only(mounts[path]):

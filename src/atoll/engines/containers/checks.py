@@ -95,7 +95,7 @@ def check_runsc(version: Facts, info: Facts, wanted: str | None) -> Check:
     facts: Facts = (info.get("Runtimes") or {}).get("runsc") or {}
     path = str(facts.get("path", "none"))
     if not facts or _is_podman(version):
-        # Podman does not tell what it calls it with; each sandbox is looked at anyway.
+        # Podman does not tell what it calls it with; kernel and filter of each sandbox are looked at before it is handed over.
         return Check("runsc", True, path, required=False)
     flags = [str(each).lstrip("-") for each in facts.get("runtimeArgs") or ()]
     platform = next((each for each in flags if each.startswith("platform=")), "platform=default")

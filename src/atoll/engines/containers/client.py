@@ -10,6 +10,8 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiodocker
@@ -25,6 +27,8 @@ Call = Callable[[aiodocker.Docker], Awaitable[T]]
 _CALL_SECONDS = 60.0
 _MOST_WORDS = 600
 _UNREACHABLE = 900  # what aiodocker says instead of a status
+# What an engine that is spoken to without it answers, as if the request were bad.
+_WANTS_TLS = "Client sent an HTTP request to an HTTPS server"
 
 
 class EngineClient:
@@ -116,24 +120,34 @@ class EngineClient:
             raise self._unreachable(what, str(error) or type(error).__name__) from error
 
     def _translate(self, what: str, error: aiodocker.DockerError) -> AtollError:
-        if error.status == _UNREACHABLE:
-            return self._unreachable(what, str(error.message))
+        why = str(error.message)
+        wants_tls = error.status == 400 and why.startswith(_WANTS_TLS)
+        if error.status == _UNREACHABLE or wants_tls:
+            return self._unreachable(what, why.strip())
         kinds: dict[int, type[AtollError]] = {
             400: InvalidRequest,
             404: NotFound,
             409: Conflict,
         }
         kind = kinds.get(error.status, Unavailable)
-        why = str(error.message)
         if len(why) > _MOST_WORDS:  # engines repeat what they were sent
             why = f"{why[: _MOST_WORDS // 2]} … {why[-_MOST_WORDS // 2 :]}"
         return kind(f"{self.name} could not {what}: {why}", engine=self.name)
 
     def _unreachable(self, what: str, why: str) -> Unavailable:
         return Unavailable(
-            f"{self.name} cannot be reached at {self.endpoint} to {what}: {why}; start it, or set its endpoint",
+            f"{self.name} cannot be reached at {self.endpoint} to {what}: {why}; {self._way_out}",
             engine=self.name,
         )
+
+    @property
+    def _way_out(self) -> str:
+        setting = f"containers.{self.name}_tls"
+        if self._is_local:
+            return "start it, or set its endpoint"
+        if self._tls is None:
+            return f"start it, set its endpoint, or, if it wants TLS, the directory of certificates, {setting}"
+        return f"start it, set its endpoint, or see whether the certificates of {setting} are those of its authority"
 
 
 async def _sign(docker: aiodocker.Docker) -> Any:
@@ -165,6 +179,13 @@ def _open(endpoint: str, tls: TlsFiles | None) -> aiodocker.Docker:
 
 
 def _context(tls: TlsFiles) -> ssl.SSLContext:
+    for path in (tls.authority, tls.certificate, tls.key):
+        path.open("rb").close()  # OpenSSL would not say which one it cannot read
     context = ssl.create_default_context(cafile=tls.authority)
-    context.load_cert_chain(tls.certificate, tls.key)
+    # Else OpenSSL asks for a password at the terminal, and everything waits for it.
+    context.load_cert_chain(tls.certificate, tls.key, partial(_refuse_password, tls.key))
     return context
+
+
+def _refuse_password(key: Path) -> str:
+    raise ValueError(f"{key} has a password; write the key without one")

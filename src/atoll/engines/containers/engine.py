@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,12 +23,14 @@ from atoll.engines.containers.client import EngineClient
 from atoll.engines.containers.guest_volume import GuestVolume
 from atoll.engines.containers.images import Images, Progress, image_name
 from atoll.engines.containers.leftovers import discard_leftovers
+from atoll.engines.containers.mounted import attest_sources
 from atoll.engines.containers.profile import (
     Allowed,
     Image,
     Injected,
     Profile,
     check_options,
+    counts_files,
     decide,
 )
 from atoll.engines.containers.settings import ContainerSettings, usual_endpoint
@@ -35,6 +38,7 @@ from atoll.engines.containers.wall import ContainerWall, remove_volumes, stop_co
 from atoll.engines.containers.watch import Watch
 from atoll.engines.containers.workspace_volume import check_image, settle, shown
 from atoll.engines.contract import Check, Feature
+from atoll.engines.mount_rules import HeldSources
 from atoll.engines.steward.sandbox import StewardSandbox
 from atoll.errors import AtollError, Conflict, InvalidRequest, NotFound, Unavailable, Unsupported
 from atoll.model.container import ContainerOptions
@@ -59,6 +63,7 @@ _FEATURES = frozenset(
         Feature.STOP,
     }
 )
+_PODMAN_API = "v4.0.0/libpod"
 # How long an engine may take to unmount what is in a container that it was told to stop.
 _LET_GO_SECONDS = 5.0
 _NOT_UNDER_GVISOR = {Feature.TERMINAL_END, Feature.PERSISTENT_WORKSPACES, Feature.STOP}
@@ -292,6 +297,7 @@ class ContainerEngine:
                 self._watch = Watch(
                     self._client, self._node, on_event=self._hear, on_silence=self._lose_all
                 )
+                self._guest.on_leftover = partial(self._watch.remove_later, may_come=True)
                 self._watch.start()
             return self._watch
 
@@ -304,7 +310,7 @@ class ContainerEngine:
         profile = decide(
             spec,
             image,
-            injected=await self._guest.find(image),
+            injected=await self._guest.find(image, labels.owner_labels(self._node, self._here)),
             labels=marks,
             allowed=self._allowed,
         )
@@ -395,6 +401,7 @@ class ContainerEngine:
         if kept is not None:
             profile = await self._profile_of(spec, kept)
             # It may still run, of a program that was killed; what ran in it is over.
+            kept = await self._with_runtime(profile, kept)
             changed = [*await self._end_kept(spec, name), *differences_in_shape(profile, kept)]
             if not changed:
                 return await self._start_kept(spec, profile, str(kept["Id"]), watch)
@@ -458,6 +465,17 @@ class ContainerEngine:
         container: aiodocker.containers.DockerContainer,
     ) -> _Resident:
         """Attach, start, greet, attest."""
+        with await anyio.to_thread.run_sync(HeldSources, spec.mounts) as sources:
+            return await self._start_with(sources, spec, profile, wall, container)
+
+    async def _start_with(
+        self,
+        sources: HeldSources,
+        spec: SandboxSpec,
+        profile: Profile,
+        wall: ContainerWall,
+        container: aiodocker.containers.DockerContainer,
+    ) -> _Resident:
         streams = await self._attach_and_start(spec, container)
         try:
             sandbox = await self._client.ask(
@@ -467,7 +485,11 @@ class ContainerEngine:
             await streams.close()
             raise
         try:
-            wall.watch(await self._attest(profile, container, sandbox))
+            pid = await self._attest(profile, container, sandbox)
+            if spec.mounts:
+                rest = (wall.id, profile.runtime, self._allowed.mountable)
+                await anyio.to_thread.run_sync(attest_sources, sources, pid, *rest)
+            wall.watch(pid)
         except BaseException:
             # What is left is cleared away by whoever asked.
             await sandbox.abandon()
@@ -498,8 +520,18 @@ class ContainerEngine:
         facts: Mapping[str, Any] = await self._client.ask(
             "inspect a container", lambda _docker: container.show()
         )
-        attest(profile, facts, sandbox.hello)
+        attest(profile, await self._with_runtime(profile, facts), sandbox.hello)
         return int(facts["State"]["Pid"])
+
+    async def _with_runtime(self, profile: Profile, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the engine says of a container, with its runtime: Podman tells that in its own API only."""
+        if self.name != "podman" or profile.runtime is None:
+            return facts
+        path = f"{_PODMAN_API}/containers/{facts['Id']}/json"
+        own: Mapping[str, Any] = await self._client.ask(
+            "inspect a container", lambda docker: docker._query_json(path, versioned_api=False)
+        )
+        return {**facts, "OCIRuntime": own.get("OCIRuntime")}
 
     async def _start_container(self, container: aiodocker.containers.DockerContainer) -> None:
         try:
@@ -579,7 +611,9 @@ class ContainerEngine:
     def _enforcement(self, spec: SandboxSpec, profile: Profile) -> Mapping[str, EnforcedBy]:
         held = dict(_ENFORCED_BY)
         if profile.runtime == "runsc":
-            held |= {"processes": "engine", "inodes": "nothing"}
+            held["processes"] = "engine"
+        if not counts_files(profile.runtime, self.name):
+            held["inodes"] = "nothing"
         if spec.workspace is not None:
             held["workspace_bytes"] = "image"
         elif spec.container is not None and spec.container.volume is not None:

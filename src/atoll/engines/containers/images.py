@@ -14,6 +14,7 @@ import anyio
 from aiodocker.exceptions import DockerError, DockerStreamError
 
 from atoll.engines.containers.client import EngineClient
+from atoll.engines.containers.image_names import parse_name
 from atoll.engines.containers.presets import make_preset, preset_tag
 from atoll.engines.containers.profile import Image
 from atoll.engines.containers.settings import PRESETS, ContainerSettings
@@ -40,6 +41,21 @@ def image_name(spec: SandboxSpec, settings: ContainerSettings) -> str:
     return settings.images[spec.template]
 
 
+def check_registry(name: str, settings: ContainerSettings) -> None:
+    """Raise `InvalidRequest` unless a caller may have the engine connect to where an image's name says it is."""
+    image = parse_name(name)
+    operators = {parse_name(each) for each in settings.images.values()}
+    if settings.own_program or image.is_of_hub or image in operators:
+        return
+    if image.host not in settings.registries:
+        raise InvalidRequest(
+            f"image {name!r} is not fetched from {image.host}; the operator lists registries in `containers.registries`,"
+            " or fetches it himself",
+            image=name,
+            setting="registries",
+        )
+
+
 class Images:
     """The images of an engine."""
 
@@ -52,13 +68,14 @@ class Images:
         """Return the image of a sandbox, fetched as its policy says.
 
         Raises:
-            InvalidRequest: there is no such template, or no such image and none may be fetched.
+            InvalidRequest: there is no such template, or no such image and none may be fetched, or not from there.
             Unavailable: it could not be fetched.
         """
         name = image_name(spec, settings)
         options = spec.container or ContainerOptions()
         policy: PullPolicy = options.pull
         if policy == "always":
+            check_registry(name, settings)
             return await self.pull(name)
         # One that was made here has another name, and is as good.
         own = preset_tag(spec.template) if options.image is None and name in _PRESET_NAMES else None
@@ -72,6 +89,7 @@ class Images:
             )
         if options.image is None:
             return await self.prepare(spec.template, name)
+        check_registry(name, settings)
         return await self._pull_once(name)
 
     async def prepare(
@@ -134,7 +152,17 @@ class Images:
                 return await self.pull(name)
 
     async def pull(self, name: str, progress: Progress | None = None) -> Image:
-        """Fetch an image, told about by the way, and return it; raise `Unavailable` if that fails."""
+        """Fetch an image, told about by the way, and return it.
+
+        Raises:
+            InvalidRequest: it is of those that are made here; a registry's of the same name would be somebody else's.
+            Unavailable: that failed.
+        """
+        if parse_name(name).is_own:
+            raise InvalidRequest(
+                f"image {name!r} is never fetched: such names are of images that Atoll makes; build its template again",
+                image=name,
+            )
 
         async def fetch(docker: aiodocker.Docker) -> None:
             async for step in docker.images.pull(name, stream=True):

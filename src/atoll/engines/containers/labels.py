@@ -87,13 +87,17 @@ def digest_of(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def owner_labels(node: str, owner: Program) -> dict[str, str]:
+    """Return what is written on whatever a program of a node makes, so that the next one finds it."""
+    return {NODE: node, OWNER: str(owner)}
+
+
 def labels_of(spec: SandboxSpec, node: str, owner: Program) -> dict[str, str]:
     """Return what is written on the container of a sandbox."""
     return {
-        NODE: node,
+        **owner_labels(node, owner),
         SANDBOX: spec.id,
         GENERATION: "1",
-        OWNER: str(owner),
         DIGEST: digest_of(spec.to_json()),
         SPEC: json.dumps(spec.to_json(), sort_keys=True),
         PERSISTENT: "true" if spec.persistent else "false",

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from atoll.errors import Unavailable, Unsupported
+from atoll.model.container import PRESET_IMAGES
 
 Progress = Callable[[str], None]
 
@@ -36,7 +37,6 @@ PACKAGES: Mapping[str, Sequence[str]] = MappingProxyType(
         ),
     }
 )
-REPOSITORY = "atoll-preset"
 _PROGRAM = "mmdebstrap"
 _SECONDS = 1800
 _LAST_BYTES = 2000
@@ -48,7 +48,7 @@ def preset_tag(template: str) -> str | None:
     if template not in PACKAGES:
         return None
     facts = json.dumps([_suite(), platform.machine(), template, PACKAGES[template]])
-    return f"{REPOSITORY}/{template}:{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+    return f"{PRESET_IMAGES}/{template}:{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
 
 def make_preset(template: str, tag: str, target: Path, progress: Progress) -> None:

@@ -7,17 +7,19 @@ fill as he likes.
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from atoll.engines.containers.image_names import parse_name
 from atoll.engines.containers.labels import VOLUME
 from atoll.engines.containers.seccomp import gvisor_profile, own_profile
 from atoll.engines.containers.settings import ContainerSettings
 from atoll.engines.containers.workspace_volume import check_kept, describe_volume
-from atoll.engines.mount_rules import check_mount
+from atoll.engines.mount_rules import HeldSources, check_mount
 from atoll.errors import InvalidRequest, Unsupported
 from atoll.model.container import ContainerOptions, parse_user
 from atoll.model.limits import Limits, ResolvedLimits
@@ -103,12 +105,12 @@ def decide(
     """
     options = spec.container or ContainerOptions()
     check_options(options, allowed.settings)
+    _check_volumes(image)
     limits = spec.resolve_limits()
     runtime = _runtime(options, allowed.settings)
     if spec.workspace is not None:
         check_kept(options, allowed.engine, runtime, is_local=allowed.socket is not None)
-    if runtime == "runsc":
-        _check_for_gvisor(spec.limits)
+    _check_inodes(spec.limits, runtime, allowed.engine)
     user = parse_user(options.user)
     own = _own_volume(spec, options, limits, user, labels, allowed.engine)
     workspace = options.volume if own is None else own["Name"]
@@ -153,6 +155,8 @@ def check_options(options: ContainerOptions, settings: ContainerSettings) -> Non
     _refuse_unless(settings.allow_root or not asked_root, "user 0", "allow_root")
     named = options.image is not None and options.image not in settings.images.values()
     _refuse_unless(settings.any_image or not named, f"image {options.image!r}", "images")
+    if not settings.own_program:
+        _check_image(options, settings)
     runtime = options.runtime
     _refuse_unless(
         runtime is None or runtime in settings.runtimes, f"runtime {runtime!r}", "runtimes"
@@ -185,13 +189,53 @@ def check_options(options: ContainerOptions, settings: ContainerSettings) -> Non
     )
 
 
-def _check_for_gvisor(limits: Limits) -> None:
-    if limits.inodes is not None and limits.enforcement == "strict":
+def _check_image(options: ContainerOptions, settings: ContainerSettings) -> None:
+    """Raise `InvalidRequest` if what others get by a name would be a caller's to change."""
+    operators = {parse_name(each) for each in settings.images.values()}
+    name = None if options.image is None else parse_name(options.image)
+    if name is not None and name.is_own and name not in operators:
+        raise InvalidRequest(
+            f"image {options.image!r} has a name that only Atoll gives; name the template that it is of instead",
+            image=options.image,
+        )
+    if options.pull == "always" and (name is None or name in operators):
+        raise InvalidRequest(
+            "pull is 'always', but the image is the operator's, and fetching it again would change it for everybody;"
+            " leave pull out",
+            image=options.image,
+        )
+
+
+def counts_files(runtime: str | None, engine: str) -> bool:
+    """Whether all trees of a container are held to a number of files."""
+    # Of Podman's trees in memory only a volume takes one.
+    return runtime != "runsc" and engine != "podman"
+
+
+def _check_inodes(limits: Limits, runtime: str | None, engine: str) -> None:
+    is_asked = limits.inodes is not None and limits.enforcement == "strict"
+    if is_asked and not counts_files(runtime, engine):
+        why = (
+            "gVisor does not count files"
+            if runtime == "runsc"
+            else "Podman counts no files of /tmp"
+        )
         raise Unsupported(
-            "gVisor does not count files, so inodes cannot be limited; leave inodes out (memory holds them), or accept"
+            f"{why}, so inodes cannot be limited; leave inodes out (memory holds them), or accept"
             ' that with enforcement="best_effort" (--best-effort)',
             limits=["inodes"],
         )
+
+
+def _check_volumes(image: Image) -> None:
+    """Raise `InvalidRequest` for an image that would have something else where our own files are."""
+    for volume in image.volumes:
+        path = PurePosixPath(posixpath.normpath(f"/{volume.lstrip('/')}"))
+        if path.is_relative_to(INJECTED):
+            raise InvalidRequest(
+                f"the image has a volume at {volume[:120]!r}, where Atoll's own files are; build it without",
+                volume=volume[:120],
+            )
 
 
 def _runtime(options: ContainerOptions, settings: ContainerSettings) -> str | None:
@@ -425,38 +469,27 @@ def _binds(spec: SandboxSpec, allowed: Allowed) -> list[dict[str, Any]]:
     sockets = [] if allowed.socket is None else [allowed.socket]
     for mount in spec.mounts:
         check_mount(mount, allowed.mountable, longest_target=_LONGEST_TARGET, sockets=sockets)
-        _check_links(mount, allowed.mountable)
     mounts = [*spec.mounts, *_network_mounts(spec)]
     if mounts and allowed.socket is None:
         raise Unsupported(
             "directories of this machine cannot be mounted by an engine that is reached over TCP; copy the files in"
         )
-    return [_bind(mount) for mount in mounts]
-
-
-def _check_links(mount: Mount, mountable: Sequence[Path]) -> None:
-    """Raise `InvalidRequest` if links lead out of what may be mounted: an engine would follow them."""
-    real = Path(os.path.realpath(mount.source))
-    if not any(real.is_relative_to(os.path.realpath(path)) for path in mountable):
-        raise InvalidRequest(
-            f"host directory {mount.source!r} is a link to {str(real)!r}, which may not be mounted",
-            path=mount.source,
-        )
+    # Refuses links, before anything is asked of the engine, which would follow them.
+    with HeldSources(spec.mounts):
+        return [_bind(mount) for mount in mounts]
 
 
 def _network_mounts(spec: SandboxSpec) -> list[Mount]:
     if spec.network_files is None:
         return []
-    return [
-        Mount(spec.network_files, NETWORK_FILES),
-        Mount(f"{spec.network_files}/hosts", "/etc/hosts"),
-    ]
+    files = os.path.realpath(spec.network_files)
+    return [Mount(files, NETWORK_FILES), Mount(f"{files}/hosts", "/etc/hosts")]
 
 
 def _bind(mount: Mount) -> dict[str, Any]:
     return {
         "Type": "bind",
-        "Source": os.path.realpath(mount.source),
+        "Source": os.path.normpath(mount.source),
         "Target": mount.target,
         "ReadOnly": mount.read_only,
         "BindOptions": {"Propagation": "rprivate"},

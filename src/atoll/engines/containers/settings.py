@@ -47,6 +47,11 @@ class ContainerSettings:
     images: Mapping[str, str] = field(default_factory=lambda: PRESETS)
     # Whether callers may name images themselves.
     any_image: bool = True
+    # Hosts, `host` or `host:port`, that images which callers name may be fetched from, besides Docker Hub: the engine reaches
+    # what its callers must not.
+    registries: Sequence[str] = ()
+    # Whether callers are the operator himself, as those of a node in his own program are: he fetches what he likes.
+    own_program: bool = False
     # Besides `none`; `host` gives a container all that this machine can reach and listens on.
     networks: Sequence[str] = ()
     # Patterns of volumes that callers may name: volumes of an engine belong to all who use it.

@@ -154,12 +154,27 @@ async def remove_container(client: EngineClient, container: str) -> None:
         except Conflict:
             # The engine is at it already, for it removes those that have ended by itself.
             await asyncio.sleep(_GONE_SECONDS)
-        except Unavailable:
-            # Podman fails to kill one that has just ended; an engine that hangs would do so again.
-            if attempt >= _FAILURES or time.monotonic() - begun > _QUICK_SECONDS:
+        except Unavailable as error:
+            if error.details.get("is_silent"):
+                raise
+            # Podman fails to kill one that has just ended.
+            is_late = attempt >= _FAILURES or time.monotonic() - begun > _QUICK_SECONDS
+            # Nor does Docker kill one of runsc that is paused.
+            if not await _unpause(client, container) and is_late:
                 raise
             await asyncio.sleep(_GONE_SECONDS)
     raise Unavailable(f"{client.name} does not get container {container} removed; try again")
+
+
+async def _unpause(client: EngineClient, container: str) -> bool:
+    """Let a container go on; return whether it was paused."""
+    try:
+        await client.ask(
+            "resume a container", lambda docker: docker.containers.container(container).unpause()
+        )
+    except AtollError:
+        return False
+    return True
 
 
 async def remove_volumes(client: EngineClient, node: str, container: str) -> None:

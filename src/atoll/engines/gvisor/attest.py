@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atoll.engines.gvisor.bundle import SANDBOX_ID
+from atoll.engines.mount_rules import HeldSources
 from atoll.engines.steward.hello import Hello
 from atoll.errors import Unavailable
 
-# What the second kernel says of its build, in every version.
-_GVISOR_KERNEL = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd")
 _APART = ("net", "mnt", "ipc", "uts")
 _SENTRY, _GOFER = "boot", "gofer"
@@ -29,16 +28,21 @@ class Expected:
     is_rootless: bool
 
 
-def attest(runsc: int, members: frozenset[int], hello: Hello, expected: Expected) -> None:
+def attest(
+    runsc: int, members: frozenset[int], hello: Hello, expected: Expected, sources: HeldSources
+) -> None:
     """Raise `Unavailable` with the first difference."""
-    for difference in (*_outside(runsc, members, expected), *inside(hello, expected)):
+    outside = _outside(runsc, members, expected, sources)
+    for difference in (*outside, *inside(hello, expected)):
         raise Unavailable(f"the sandbox is not what it should be: {difference}; it was destroyed")
 
 
 # --- from outside -------------------------------------------------------------------------------------------
 
 
-def _outside(runsc: int, members: frozenset[int], expected: Expected) -> Iterator[str]:
+def _outside(
+    runsc: int, members: frozenset[int], expected: Expected, sources: HeldSources
+) -> Iterator[str]:
     if runsc not in members:
         yield f"runsc (process {runsc}) is not in its cgroup"
     found = {pid: _arguments(pid) for pid in members}
@@ -49,6 +53,9 @@ def _outside(runsc: int, members: frozenset[int], expected: Expected) -> Iterato
         for pid in pids:
             yield from _process(pid, role, expected)
             yield from _flags(found[pid], role)
+            if role == _GOFER:
+                # It has found them by their paths, which others may have led elsewhere meanwhile.
+                yield from sources.differences(pid)
 
 
 def _process(pid: int, role: str, expected: Expected) -> Iterator[str]:
@@ -99,7 +106,7 @@ def inside(hello: Hello, expected: Expected) -> Iterator[str]:
     """Yield what its steward found otherwise."""
     if not hello.no_new_privileges:
         yield "programs in it may gain privileges"
-    if _GVISOR_KERNEL not in hello.kernel:
+    if not hello.is_gvisor:
         yield f"its kernel says {hello.kernel.strip()!r}, which is not gVisor's"
     if (hello.uid, hello.gid) != (SANDBOX_ID, SANDBOX_ID):
         yield f"it runs as {hello.uid}:{hello.gid}"

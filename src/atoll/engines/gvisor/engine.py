@@ -21,7 +21,7 @@ from atoll.engines.gvisor.launch import Launched, launch, write_bundle
 from atoll.engines.gvisor.parts import Parts, open_parts
 from atoll.engines.gvisor.pipes import Complaints, PipeTransport
 from atoll.engines.gvisor.wall import GvisorWall
-from atoll.engines.mount_rules import check_mount
+from atoll.engines.mount_rules import HeldSources, check_mount
 from atoll.engines.roots import check_template
 from atoll.engines.steward import STEWARD
 from atoll.engines.steward.sandbox import StewardSandbox
@@ -126,7 +126,8 @@ class GvisorEngine:
         try:
             async with self._starts:
                 parts = await anyio.to_thread.run_sync(self._open)
-                return await self._create(parts, spec, limits)
+                with await anyio.to_thread.run_sync(HeldSources, spec.mounts) as sources:
+                    return await self._create(parts, spec, limits, sources)
         finally:
             self._making.discard(spec.id)
 
@@ -200,7 +201,7 @@ class GvisorEngine:
             return self._parts
 
     async def _create(
-        self, parts: Parts, spec: SandboxSpec, limits: ResolvedLimits
+        self, parts: Parts, spec: SandboxSpec, limits: ResolvedLimits, sources: HeldSources
     ) -> StewardSandbox:
         async with AsyncExitStack() as undo:
             env, wall, transport = await anyio.to_thread.run_sync(self._launch, parts, spec, limits)
@@ -217,7 +218,7 @@ class GvisorEngine:
                 trees=_trees(spec, limits),
             )
             undo.push_async_callback(sandbox.destroy)
-            await anyio.to_thread.run_sync(_attest, parts, spec, limits, wall, sandbox)
+            await anyio.to_thread.run_sync(_attest, parts, spec, limits, wall, sandbox, sources)
             if self._closed:
                 raise Conflict("this engine is closed; open a new one")
             self._sandboxes[spec.id] = sandbox
@@ -305,6 +306,7 @@ def _attest(
     limits: ResolvedLimits,
     wall: GvisorWall,
     sandbox: StewardSandbox,
+    sources: HeldSources,
 ) -> None:
     expected = Expected(
         hostname=spec.hostname,
@@ -314,7 +316,7 @@ def _attest(
         is_rootless=parts.runsc.is_rootless,
     )
     try:
-        attest(wall.pid, wall.cgroup.members(), sandbox.hello, expected)
+        attest(wall.pid, wall.cgroup.members(), sandbox.hello, expected, sources)
     except OSError as error:
         raise Unavailable(f"the sandbox ended while it was looked at: {error}") from error
 

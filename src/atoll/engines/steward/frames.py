@@ -49,7 +49,9 @@ class Decoder:
         start = 0
         while len(held) - start >= _HEAD.size:
             length, number, word, channel, _unused = _HEAD.unpack_from(held, start)
-            if length > MAX_FRAME or word not in WORDS or channel > 3:
+            # Data without a byte takes no credit, and so there would be no end of it.
+            is_void = word == Word.DATA and not length
+            if length > MAX_FRAME or word not in WORDS or channel > 3 or is_void:
                 raise Unavailable("the sandbox says what no steward does; it was destroyed")
             end = start + _HEAD.size + length
             if len(held) < end:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from atoll.engines.steward.wire import STEWARD_VERSION, TREES, HelloHead
 from atoll.errors import Unavailable
 
+# What the second kernel says of its build, in every version.
+_GVISOR_KERNEL = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
@@ -24,6 +27,11 @@ class Hello:
     status: Mapping[str, str]  # /proc/self/status
     mounts: str  # /proc/self/mounts
     sizes: Mapping[str, int]  # bytes of the trees that can be written
+
+    @property
+    def is_gvisor(self) -> bool:
+        """Whether the kernel that it saw is gVisor's, by what that says of its build."""
+        return _GVISOR_KERNEL in self.kernel
 
 
 def parse_hello(data: bytes) -> Hello:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 CREDIT = 256 << 10
 # Less is not worth a frame of its own.
 _WORTH_TELLING = CREDIT // 4
+# Pieces that wait are joined up to this size: each by itself takes more room than it has bytes.
+_JOINED = 4096
 
 
 class Outlet:
@@ -32,6 +34,9 @@ class Outlet:
         """Hold what came; False if that is more than there was credit for."""
         self.received += len(data)
         self._held += len(data)
+        if self._pieces and len(self._pieces[-1][0]) + len(data) <= _JOINED:
+            before, t = self._pieces.pop()
+            data = before + data
         self._pieces.append((data, t))
         return self._held <= CREDIT
 

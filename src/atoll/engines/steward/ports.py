@@ -1,7 +1,8 @@
 """Streams to ports of a sandbox's own loopback, and listeners on it.
 
 The host gets sockets of its own for them, and bytes are passed between those and the steward. What listens for the host is a
-Unix socket in a folder that nobody else can enter; whether the host has closed it shows when somebody else knocks.
+Unix socket that has no name any more, so that nobody else finds it and nothing is left of it on disk; whether the host
+has closed it shows when somebody knocks.
 """
 
 from __future__ import annotations
@@ -9,12 +10,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import anyio
 
@@ -38,9 +37,7 @@ class Ports:
         self._link = link
         self._lowest = lowest
         self._ended_error = ended_error
-        self._folder: Path | None = None
         self._listeners: set[_Listener] = set()
-        self._names = 0
 
     async def connect(self, port: int) -> socket.socket:
         """Return a stream connected to a port."""
@@ -71,7 +68,7 @@ class Ports:
             raise LimitExceeded(
                 f"the host listens on {_MOST_LISTENERS} ports of the sandbox already; close some"
             )
-        listener = _Listener(self._link, self._new_path())
+        listener = _Listener(self._link)
         listener.number = self._link.add(listener)
         try:
             place = Numbers(a=port, b=ctypes.c_int32(number).value)
@@ -84,16 +81,16 @@ class Ports:
             ours = listener.open()
         except BaseException:
             self._link.forget(listener.number)
+            listener.close()
             raise
         self._listeners.add(listener)
         return ours
 
     def close(self) -> None:
-        """Remove what the host has on disk for it."""
+        """Let go of what the host has for it."""
+        for listener in self._listeners:
+            listener.close()
         self._listeners.clear()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
 
     async def _answer(self, asked: _Asked) -> int:
         with anyio.move_on_after(_SECONDS):
@@ -108,12 +105,7 @@ class Ports:
         for listener in [each for each in self._listeners if not each.is_open()]:
             self._listeners.discard(listener)
             self._link.forget(listener.number)
-
-    def _new_path(self) -> Path:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="atoll-ports-"))
-        self._names += 1
-        return self._folder / str(self._names)
+            listener.close()
 
 
 class _Asked:
@@ -204,27 +196,41 @@ class _Stream(_Asked):
 class _Listener(_Asked):
     """A port on which the host listens."""
 
-    def __init__(self, link: Link, path: Path) -> None:
+    def __init__(self, link: Link) -> None:
         super().__init__()
         self._link = link
-        self._path = str(path)
+        self._place: int | None = None  # the socket's file, which can be knocked at without a name
 
     def open(self) -> socket.socket:
         """Return the host's end."""
         listener = socket.socket(socket.AF_UNIX)
         try:
-            listener.bind(self._path)
+            with tempfile.TemporaryDirectory(prefix="atoll-port-") as folder:
+                path = f"{folder}/port"
+                listener.bind(path)
+                self._place = os.open(path, os.O_PATH | os.O_CLOEXEC)
             listener.listen(_BACKLOG)
         except BaseException:
             listener.close()
             raise
         return listener
 
+    def close(self) -> None:
+        """Know it no more; safe to call twice."""
+        place, self._place = self._place, None
+        if place is not None:
+            os.close(place)
+
+    def _path(self) -> str:
+        if self._place is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens any more")
+        return f"/proc/self/fd/{self._place}"
+
     def is_open(self) -> bool:
         """Whether anybody on the host still listens: a knock of another kind shows it, and reaches nobody."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as knock:
             try:
-                knock.connect(self._path)
+                knock.connect(self._path())
             except OSError as error:
                 return error.errno == errno.EPROTOTYPE
         return True
@@ -242,7 +248,7 @@ class _Listener(_Asked):
 
     def _accept(self, number: int) -> None:
         try:
-            theirs = _knock(self._path)
+            theirs = _knock(self._path())
         except (
             OSError
         ):  # nobody listens any more, too many wait, or the host has no descriptor left

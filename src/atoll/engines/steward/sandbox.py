@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 
 import anyio
@@ -30,6 +30,7 @@ from atoll.model.sandbox import SandboxInfo, SandboxSpec, SandboxState
 _HELLO_SECONDS = 30.0
 _START_SECONDS = 30.0
 _END_SECONDS = 30.0
+_THAW_SECONDS = 2.0
 USERS = ("sandbox", "65532")
 # What every process finds, unless the image or the caller says otherwise.
 ENVIRONMENT = {
@@ -387,8 +388,11 @@ class StewardSandbox:
                 if self._last_failure is not None and self._failures > before:
                     # Somebody else has tried while this one waited, and it would take as long to hear the same.
                     raise self._last_failure
+                was_paused = self._state is SandboxState.PAUSED
                 self._leave(SandboxState.DESTROYED)
                 try:
+                    if was_paused:
+                        await self._thaw()
                     await self._wall.remove()
                     self._removed = True
                 except AtollError as error:
@@ -398,6 +402,11 @@ class StewardSandbox:
                     await self._let_go()
                     if self._removed:
                         self._forget(self.id)
+
+    async def _thaw(self) -> None:
+        """Let what is paused go on, as far as that is quick: some engines do not get it killed otherwise."""
+        with anyio.move_on_after(_THAW_SECONDS), suppress(AtollError):
+            await self._wall.resume()
 
     def destroy_here(self) -> bool:
         """It takes the event loop."""
