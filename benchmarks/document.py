@@ -118,8 +118,14 @@ def _conditions(found: Mapping[str, Any]) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     yield f"- {found['date']}, commit {found['commit']}, as {found['user']}"
     yield f"- Linux {found['kernel']} on {found['cpu']}, {found['cpus_used']} of {found['cpus']} cpus; load {load}"
-    if not inside:
-        return  # it looks at several ways of running, each of which its table names
+    if inside:  # else it looks at several ways of running, each of which its table names
+        yield from _way(found, inside)
+    if versions:
+        yield f"- peers: {versions}"
+    yield ""
+
+
+def _way(found: Mapping[str, Any], inside: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"- Atoll: {found.get('measured')}; {'with' if found.get('pool') else 'without'} a pool;"
         f" engine {found.get('engine')}; Python {found['python']}"
@@ -131,6 +137,3 @@ def _conditions(found: Mapping[str, Any]) -> Iterator[str]:
     )
     enforced = found.get("enforced_by", {})
     yield f"- limits: {', '.join(f'{name} by {by}' for name, by in sorted(enforced.items()))}"
-    if versions:
-        yield f"- peers: {versions}"
-    yield ""

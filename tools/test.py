@@ -67,7 +67,8 @@ def checks_beside() -> Iterator[subprocess.Popen[str]]:
 SELECTIONS = {
     "root": "not any_user and not attack and not containers",
     "root, attacking": "not any_user and attack and not containers",
-    "root, in containers": "containers",
+    "root, in containers": "containers and not contract",
+    "root, by the contract": "containers and contract",
     "an ordinary user": "not root_only and not any_user",
     "any user": "any_user",
 }
@@ -112,7 +113,7 @@ MOST_UNSTEADY = 3
 def run_again(arguments: list[str], failures: Mapping[str, Path]) -> dict[str, int]:
     """Run by itself what failed while everything ran at once; return the new exit codes.
 
-    It is no fault to be slow where five runs share two processors, but it is one to fail alone. What passes now is
+    It is no fault to be slow where six runs share two processors, but it is one to fail alone. What passes now is
     named all the same: somebody has to find out what it did not wait for.
     """
     names = {who: path.read_text().splitlines() for who, path in failures.items() if path.exists()}
@@ -136,7 +137,7 @@ def run_again(arguments: list[str], failures: Mapping[str, Path]) -> dict[str, i
 def run_as(who: str, arguments: list[str], output: IO[str], failures: Path) -> int:
     """Run one share of the tests, and write the names of those that failed to a file; root's are shown as they run."""
     selection = ["-m", SELECTIONS[who]]
-    if who not in ("root", "root, attacking", "root, in containers"):
+    if not who.startswith("root"):
         return ordinary_user.run_tests(arguments, output, SELECTIONS[who], failures)
     words = [*selection, f"--failures={failures}", *arguments]
     if who == "root":

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from atoll.testing.conformance import EngineConformance
+
+pytestmark = pytest.mark.contract
 
 
 class TestContract(EngineConformance):

@@ -200,6 +200,19 @@ def test_a_cell_that_does_not_heed_interrupts_costs_its_kernel(sandbox: Sandbox)
     assert bash(sandbox, "echo new").stdout == "new\n"
 
 
+STORMS = {
+    "programs without end": "while :; do sleep 1000 & done",
+    "copies without end": "storm() { storm | storm & }; storm; while :; do :; done",
+}
+
+
+@pytest.mark.parametrize("what", STORMS)
+def test_a_storm_of_processes_ends_at_its_limit(what: str, sandbox: Sandbox) -> None:
+    cell = bash(sandbox, STORMS[what], timeout=0.5)
+    assert cell.status in (CellStatus.TIMED_OUT, CellStatus.DIED)
+    assert bash(sandbox, "echo goes on").stdout == "goes on\n"
+
+
 def test_an_interrupt_from_elsewhere_ends_the_cell(sandbox: Sandbox, patient: None) -> None:
     kernel = sandbox.kernels.open("bash")
     cell = interrupted(sandbox, "x=3; echo up; sleep 1000", kernel.id)

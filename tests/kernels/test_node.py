@@ -621,6 +621,13 @@ def test_a_cell_ends_at_its_limit_and_leaves_state(
     assert (after.text, after.stdout, after.stderr) == ("42", "heard\n", "too\n")
 
 
+def test_a_storm_of_processes_ends_at_its_limit(fresh: Sandbox) -> None:
+    storm = "for (;;) require('child_process').spawn('sleep', ['1000']).on('error', () => {})"
+    cell = fresh.run_code(storm, timeout=0.5)
+    assert cell.status in (CellStatus.TIMED_OUT, CellStatus.DIED)
+    assert fresh.run_code("'goes on'").text == "'goes on'"
+
+
 def test_an_interrupt_ends_a_cell_and_says_so(sandbox: Sandbox, patient: None) -> None:
     run(sandbox, "0")
     (kernel,) = sandbox.kernels.list()

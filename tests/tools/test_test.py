@@ -16,7 +16,7 @@ from tools import ordinary_user, system_packages, test
 pytestmark = pytest.mark.any_user
 
 
-ROOT, ATTACKING, IN_CONTAINERS, ORDINARY, ANYBODY = test.SELECTIONS.values()
+ROOT, ATTACKING, IN_CONTAINERS, BY_CONTRACT, ORDINARY, ANYBODY = test.SELECTIONS.values()
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         selection = arguments[1] if "-m" in arguments else "root"
         told.extend([f"{selection} begins", f"{selection} ends"])
         print(f"of {selection}", file=output)
-        assert (selection in (ATTACKING, IN_CONTAINERS)) == ("TMPDIR" in environment)
+        assert (selection in (ATTACKING, IN_CONTAINERS, BY_CONTRACT)) == ("TMPDIR" in environment)
         return 0
 
     def run_tests(arguments: list[str], output: IO[str], selection: str, failures: Path) -> int:
@@ -49,13 +49,15 @@ def test_all_runs_count_and_the_output_of_all_is_shown(
     told: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes = test.run_tests([], once=False)
-    as_root = dict.fromkeys(("root", "root, attacking", "root, in containers"), 0)
+    as_root = {who: 0 for who in test.SELECTIONS if who.startswith("root")}
+    assert len(as_root) == 4
     assert codes == {**as_root, "an ordinary user": 3, "any user": 3}
     assert sorted(told) == sorted(
         f"{who} {what}" for who in test.SELECTIONS.values() for what in ("begins", "ends")
     )
     shown = capsys.readouterr().out
-    assert f"of {ATTACKING}\nof {IN_CONTAINERS}\nof {ORDINARY}\nof {ANYBODY}\n" in shown
+    behind = (ATTACKING, IN_CONTAINERS, BY_CONTRACT, ORDINARY, ANYBODY)
+    assert "".join(f"of {who}\n" for who in behind) in shown
 
 
 def test_they_go_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:

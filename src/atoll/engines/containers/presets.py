@@ -18,13 +18,33 @@ from atoll.model.container import PRESET_IMAGES
 
 Progress = Callable[[str], None]
 
+# What people who work with R expect to be there.
+_R_PACKAGES = (
+    *(
+        "jsonlite",
+        "base64enc",
+        "tidyverse",
+        "data.table",
+        "readxl",
+        "haven",
+        "httr2",
+        "dbi",
+        "rsqlite",
+    ),
+    *("rmarkdown", "knitr", "devtools", "glmnet", "randomforest", "htmlwidgets"),
+)
 # What each is made of; those that Debian has no package of have to be named by the operator.
 PACKAGES: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "base": ("ca-certificates", "procps"),
         "python": ("python3", "python-is-python3", "ca-certificates", "procps"),
         "node": ("nodejs", "ca-certificates", "procps"),
-        "r": ("r-base-core", "ca-certificates", "procps"),
+        "r": (
+            "r-base-core",
+            *(f"r-cran-{name}" for name in _R_PACKAGES),
+            "ca-certificates",
+            "procps",
+        ),
         "data": (
             "python3",
             "python-is-python3",
