@@ -126,6 +126,26 @@ def test_a_loop_that_was_closed_ends_it() -> None:
     assert not watch._thread.is_alive()
 
 
+def test_a_loop_that_was_closed_while_it_stood_still_ends_it() -> None:
+    told = threading.Event()
+
+    async def stand_still() -> LoopWatch:
+        watch = LoopWatch(0.01, told.set).__enter__()
+        await asyncio.to_thread(lambda: None)
+        assert told.wait(60)  # the loop has no turn in which it could answer
+        return watch
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(stand_still())
+    while not task.done():
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    watch = task.result()
+    loop.close()
+    watch._thread.join(60)
+    assert not watch._thread.is_alive()
+
+
 def test_a_process_that_was_stopped_is_not_blamed_on_the_loop() -> None:
     code = (
         "import asyncio, logging\n"

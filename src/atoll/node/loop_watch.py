@@ -88,16 +88,19 @@ class LoopWatch:
         _log.error("loop.blocked", extra={"seconds": seconds, "where": where})
         if self._tell_blocked is not None:
             self._tell_blocked()
-        self._wait_for_answer(None)
+        # One that is closed before it gets to that never answers.
+        while not self._wait_for_answer(self._seconds) and not self._loop.is_closed():
+            pass
         self._is_blocked = False
-        _log.warning("loop.goes_on", extra={"seconds": time.monotonic() - begun})
+        if self._has_answered:
+            _log.warning("loop.goes_on", extra={"seconds": time.monotonic() - begun})
 
     def _answer(self) -> None:
         with self._changed:
             self._has_answered = True
             self._changed.notify_all()
 
-    def _wait_for_answer(self, seconds: float | None) -> bool:
+    def _wait_for_answer(self, seconds: float) -> bool:
         with self._changed:
             return self._changed.wait_for(lambda: self._has_answered or self._has_ended, seconds)
 
