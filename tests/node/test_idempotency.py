@@ -8,7 +8,7 @@ import pytest
 
 from atoll.errors import Conflict, InvalidRequest, Unavailable
 from atoll.node.idempotency import Answer, Idempotency, KeyedRequest
-from atoll.node.records import MemoryRecords
+from atoll.node.records import IdempotencyRecord, MemoryRecords
 
 pytestmark = pytest.mark.any_user
 
@@ -34,7 +34,9 @@ def request(key: str = "key", content: str = "content", owner: str = "ann") -> K
 async def ask(
     idempotency: Idempotency, work: Work, intended: str, asked: KeyedRequest | None = None
 ) -> Answer:
-    return await idempotency.once(asked or request(), intended, work.make, work.has_made)
+    return await idempotency.once(
+        asked or request(), intended, lambda key: work.make(str(key.answer)), work.has_made
+    )
 
 
 async def test_the_same_request_has_one_effect() -> None:
@@ -77,12 +79,24 @@ async def test_owners_do_not_share_keys() -> None:
 async def test_a_failure_leaves_the_key_free() -> None:
     idempotency, work = Idempotency(MemoryRecords()), Work()
 
-    async def fail(_thing: str) -> None:
+    async def fail(_key: IdempotencyRecord) -> None:
         raise Unavailable("not now")
 
     with pytest.raises(Unavailable):
         await idempotency.once(request(), "first", fail, work.has_made)
     assert await ask(idempotency, work, "second", request(content="else")) == Answer("second")
+
+
+async def test_a_key_may_be_written_down_with_what_it_stands_for() -> None:
+    records, work = MemoryRecords(), Work()
+    idempotency = Idempotency(records)
+
+    async def make_without(key: IdempotencyRecord) -> None:
+        assert await records.find_key(key.owner, key.key) is None
+        await work.make(str(key.answer))
+
+    await idempotency.once(request(), "first", make_without, work.has_made, keeps_key=True)
+    assert await records.find_key("ann", "key") is None
 
 
 @pytest.mark.parametrize("was_made", [True, False])

@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import anyio
 
 from atoll.errors import AtollError, Conflict, Unavailable
 from atoll.model.execution import EventType, ExecutionState
-from atoll.model.kernel import Bundle, Cell, CellError, CellStatus, Cleared, Event
+from atoll.model.kernel import Cell, CellStatus, Event
 from atoll.model.process import Output
+from atoll.node import clock
 from atoll.node.call import Call
+from atoll.node.cell_writer import CellWriter, cell_outcome, number_events
 from atoll.node.execution import Execution
 from atoll.node.execution_log import ExecutionLog
 from atoll.node.hooks import Hooks
 from atoll.node.kernel_spool import SpooledRequest
 from atoll.node.kernels import CellRun, Kernel
 from atoll.node.records import ExecutionRecord, Records
+from atoll.node.short_log import MOST_BYTES, MOST_EVENTS, ShortLog
 
 _RETRY_SECONDS = 0.5
-# What an event has that comes from no kernel: the log was cut, or code asks for a line.
-_OWN_WORDS = {"truncated", "input"}
 
 
 class CellExecution(Execution):
-    """One cell in a kernel."""
+    """One cell in a kernel.
+
+    One that is not given a log gathers what comes of it: if that is little and its end comes within a moment, it is written with the
+    record; else it goes into a log from then on.
+    """
 
     kernel: Kernel | None = None
     code = ""
     begun: SpooledRequest | None = None  # by another node
+    open_log: Callable[[], ExecutionLog] | None = (
+        None  # which its record then names; raises `Unavailable`
+    )
     files_changed: Callable[[], Awaitable[Sequence[str] | None]] | None = None  # if that was asked
     asks = False  # somebody answers `input()`
     _asked: anyio.Event | None = None
     _line: str | None = None
 
     def __init__(
-        self, record: ExecutionRecord, log: ExecutionLog, records: Records, hooks: Hooks
+        self, record: ExecutionRecord, log: ExecutionLog | None, records: Records, hooks: Hooks
     ) -> None:
         super().__init__(record, log, records, hooks)
-        self._waiting = anyio.CancelScope()  # cancelled by whoever gives it up before its turn
-        self._writer = CellWriter(log)
+        self._started = clock.now()
+        self._waiting: anyio.CancelScope | None = None  # while it waits for its turn, and runs
+        self._is_given_up = False
+        self._writer = None if log is None else CellWriter(log)
+        self._gathered: list[tuple[float, Event]] = []
+        self._gathered_bytes = 0
         self._cell_run: CellRun | None = None
         self._cell: Cell | None = None  # what came of it, while that cannot be written down
         self._failure: Exception | None = None
@@ -56,24 +66,73 @@ class CellExecution(Execution):
             return False
         try:
             cell = self._cell = self._begin().try_now(may_look=may_look)
-            if cell is None or not self._writer.write_waiting():
+            if cell is None:
+                return False
+            if self._writer is None:
+                return self._try_finish_short(cell_outcome(cell))
+            if not self._writer.write_waiting():
                 return False
             return self.try_finish(cell_outcome(cell), ExecutionState.ENDED)
         except Exception as error:  # noqa: BLE001 - whoever sees it through deals with it
             self._failure = error
             return False
 
+    def _try_finish_short(self, outcome: Mapping[str, Any]) -> bool:
+        """Write down the end together with all that came of it, if that is little; return whether it was."""
+        log = ShortLog(number_events(self._gathered, outcome, self._started))
+        if self._is_left or len(log.text) > MOST_BYTES:
+            return False
+        try:
+            self._end_with(log, outcome, ExecutionState.ENDED)
+        except Unavailable:
+            return False
+        return True
+
+    def _take(self, event: Event) -> None:
+        """Take what comes of it."""
+        if self._writer is not None:
+            self._writer.take(event)
+            return
+        self._gathered.append((clock.now(), event))
+        self._gathered_bytes += len(event.data) if isinstance(event, Output) else 0
+        if self._gathered_bytes > MOST_BYTES or len(self._gathered) > MOST_EVENTS:
+            self.try_put_down()
+
+    def try_put_down(self) -> bool:
+        """Let what comes of it go into a log from here on; return whether there is room for one."""
+        if self._writer is None:
+            assert self.open_log is not None
+            try:
+                self._log = log = self.open_log()
+            except Unavailable:
+                return False
+            self._writer = CellWriter(log)
+            for _, event in self._gathered:
+                self._writer.take(event)
+            self._gathered.clear()
+        return True
+
+    async def _settle(self) -> None:
+        """Return when all that came of it is written."""
+        while not self.try_put_down():  # noqa: ASYNC110 - nobody tells when there is room again
+            await anyio.sleep(_RETRY_SECONDS)
+        assert self._writer is not None
+        await self._writer.settle()
+
     async def run(self) -> None:
         """See it through to its end."""
         outcome: Mapping[str, Any] = {"status": CellStatus.INTERRUPTED.value}
         state = ExecutionState.ENDED
+        self._waiting = anyio.CancelScope()
         try:
             with self._waiting:
+                if self._is_given_up:
+                    self._waiting.cancel()
                 outcome = await self._outcome()
         except AtollError as error:
             outcome = {"status": CellStatus.DIED.value, "reason": error.message}
             state = ExecutionState.LOST
-        await self._writer.settle()
+        await self._settle()
         await self.finish(outcome, state)
 
     async def _outcome(self) -> Mapping[str, Any]:
@@ -90,24 +149,26 @@ class CellExecution(Execution):
     async def _run(self) -> Cell:
         assert self.kernel is not None
         if self.begun is not None:
-            return await self.kernel.resume(self.begun, self._writer.take)
+            return await self.kernel.resume(self.begun, self._take)
         return await self._begin().finish(self._ask if self.asks else None)
 
     def _begin(self) -> CellRun:
         """Return its run, which is one."""
         assert self.kernel is not None
         if self._cell_run is None:
-            call = Call(self._writer.take)
+            call = Call(self._take)
             call.execution = self.id
             self._cell_run = CellRun(self.kernel, call, self.code, self.record.what["timeout"])
         return self._cell_run
 
     async def _ask(self, prompt: str, is_secret: bool) -> str | None:
         """Say that code asks for a line, and return the one that `answer` brings."""
+        log = self._log
+        assert isinstance(log, ExecutionLog)
         self._asked, self._line = anyio.Event(), None
-        self.log.append(EventType.STATUS, {"input": prompt, "is_secret": is_secret})
+        log.append(EventType.STATUS, {"input": prompt, "is_secret": is_secret})
         timeout = self.record.what["timeout"]
-        with anyio.move_on_after(None if timeout is None else max(0.0, timeout - self.log.age)):
+        with anyio.move_on_after(None if timeout is None else max(0.0, timeout - log.age)):
             await self._asked.wait()
         self._asked = None
         return self._line
@@ -125,7 +186,9 @@ class CellExecution(Execution):
             return
         if self.begun is None and self.kernel.executing != self.id:
             # Another cell runs, which is not to be interrupted in its place.
-            self._waiting.cancel()
+            self._is_given_up = True
+            if self._waiting is not None:
+                self._waiting.cancel()
             return
         await self.kernel.interrupt()
         if self._asked is not None:
@@ -135,99 +198,8 @@ class CellExecution(Execution):
         """Interrupt the cell; one that does not heed that loses its kernel."""
         await self.cancel()
         with anyio.move_on_after(grace_seconds):
-            await self._ended.wait()
+            await self.wait()
             return
         if self.kernel is not None:
             await self.kernel.process.kill()
-        await self._ended.wait()
-
-
-class CellWriter:
-    """Writes what a cell gives into a log; what is there already, of a cell that was taken over, is left out."""
-
-    def __init__(self, log: ExecutionLog) -> None:
-        self._log = log
-        self._written = {"stdout": log.length("stdout"), "stderr": log.length("stderr")}
-        self._values = _count_values(log)
-        self._waiting: deque[Event] = deque()
-
-    def take(self, event: Event) -> None:
-        """Write one event, unless it was written before; while the disk is full, later."""
-        if isinstance(event, Output):
-            known = min(self._written[event.stream], len(event.data))
-            self._written[event.stream] -= known
-            event = replace(event, data=event.data[known:])
-        else:
-            kind, _value = _as_value(event)
-            if self._values[kind]:
-                self._values[kind] -= 1
-                return
-        self._waiting.append(event)
-        self.write_waiting()
-
-    async def settle(self) -> None:
-        """Return when all is written."""
-        while not self.write_waiting():  # noqa: ASYNC110 - nobody tells when there is room again
-            await anyio.sleep(_RETRY_SECONDS)
-
-    def write_waiting(self) -> bool:
-        """Write what can be written; return whether that is all."""
-        while self._waiting:
-            try:
-                self._write(self._waiting[0])
-            except Unavailable:
-                return False
-            self._waiting.popleft()
-        return True
-
-    def _write(self, event: Event) -> None:
-        if not isinstance(event, Output):
-            self._log.append(*_as_value(event))
-        elif event.data:
-            self._log.write(event.stream, event.data)
-
-
-def cell_outcome(cell: Cell) -> Mapping[str, Any]:
-    """Return the end event of a cell."""
-    return {
-        "status": cell.status.value,
-        "execution_count": cell.execution_count,
-        "reason": cell.death,
-        "truncated": cell.truncated,
-        "duration": cell.duration,
-    }
-
-
-def _as_value(event: Bundle | CellError | Cleared) -> tuple[EventType, Mapping[str, Any]]:
-    match event:
-        case CellError():
-            lines = list(event.traceback)
-            return EventType.ERROR, {"name": event.name, "value": event.value, "traceback": lines}
-        case Cleared():
-            return EventType.STATUS, {"cleared": True, "wait": event.wait}
-        case Bundle(is_main=True):
-            return EventType.RESULT, {"data": dict(event.data), "metadata": dict(event.metadata)}
-        case Bundle():
-            return EventType.DISPLAY, {
-                "data": dict(event.data),
-                "metadata": dict(event.metadata),
-                "display_id": event.display_id,
-                "is_update": event.is_update,
-            }
-
-
-def _count_values(log: ExecutionLog) -> Counter[EventType]:
-    """Return how many things of each kind other than output a log holds, but for what the node itself says there.
-
-    Each kind by itself: of results and displays some may have been left out, of the others none.
-    """
-    found: Counter[EventType] = Counter()
-    start = 0
-    while events := log.read(start):
-        found.update(
-            each.type
-            for each in events
-            if not each.type.is_output and not each.value.keys() & _OWN_WORDS
-        )
-        start = events[-1].seq + 1
-    return found
+        await self.wait()

@@ -28,6 +28,7 @@ from atoll.node.execution_log import ExecutionLog
 from atoll.node.hooks import ExecutionEnded, Hooks
 from atoll.node.output_pump import OutputPump
 from atoll.node.records import ExecutionRecord, Records
+from atoll.node.short_log import ShortLog
 from atoll.node.stdin_feed import StdinFeed
 
 _RETRY_SECONDS = 0.5
@@ -40,13 +41,20 @@ class Execution:
     is_leaving: anyio.Event | None = None  # set while the node leaves all that runs to the next one
 
     def __init__(
-        self, record: ExecutionRecord, log: ExecutionLog, records: Records, hooks: Hooks
+        self,
+        record: ExecutionRecord,
+        log: ExecutionLog | ShortLog | None,
+        records: Records,
+        hooks: Hooks,
     ) -> None:
         self.record = record
-        self.log = log
+        self._log = log
         self._records = records
         self._hooks = hooks
-        self._ended = anyio.Event()
+        self.has_ended = False
+        self._ended: anyio.Event | None = (
+            None  # for whoever waits; most have ended before anybody does
+        )
 
     @property
     def id(self) -> ExecutionId:
@@ -58,20 +66,33 @@ class Execution:
         """Facts at this moment."""
         return describe_execution(self.record)
 
+    @property
+    def log(self) -> ExecutionLog | ShortLog:
+        """All that came of it so far; raises `Unavailable` while there is no room for that."""
+        if self._log is None:
+            raise Unavailable(
+                f"what comes of execution {self.id} cannot be read until there is room in the data directory"
+            )
+        return self._log
+
     def follow(self, start: int = 0) -> AsyncGenerator[ExecutionEvent, None]:
         """Yield all events from number `start` on as they come, up to the end."""
         return self.log.follow(start)
 
     async def wait(self) -> ExecutionInfo:
         """Return what came of it, once it has ended."""
-        await self._ended.wait()
+        if not self.has_ended:
+            if self._ended is None:
+                self._ended = anyio.Event()
+            await self._ended.wait()
         return self.info
 
     async def whole_log(self, seconds: float) -> Sequence[ExecutionEvent] | None:
         """Return all events if it ends within this time and they are few; else None."""
-        with anyio.move_on_after(seconds):
-            await self._ended.wait()
-        events = self.log.read() if self.log.has_ended else ()
+        if not self.has_ended:
+            with anyio.move_on_after(seconds):
+                await self.wait()
+        events = self.log.read() if self.has_ended else ()
         return events if events and events[-1].type is EventType.END else None
 
     async def finish(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
@@ -111,13 +132,25 @@ class Execution:
         return self.is_leaving is not None and self.is_leaving.is_set()
 
     def _write_end(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:
-        if not self.log.has_ended:
-            self.log.end(outcome)
+        log = self.log
+        if isinstance(log, ExecutionLog) and not log.has_ended:
+            log.end(outcome)
+        self._end_with(log, outcome, state)
+
+    def _end_with(
+        self, log: ExecutionLog | ShortLog, outcome: Mapping[str, Any], state: ExecutionState
+    ) -> None:
+        """Write down the end, whose log is this one; then tell everybody."""
         # Never before the beginning, though the clock may have been set back.
         ended_at = max(time.time(), self.record.started_at)
-        self.record = replace(self.record, state=state.value, outcome=outcome, ended_at=ended_at)
-        self._records.remember(self.record)
-        self._ended.set()
+        events = log.text if isinstance(log, ShortLog) else ""
+        ended = replace(
+            self.record, state=state.value, outcome=outcome, ended_at=ended_at, events=events
+        )
+        self._records.remember(ended)
+        self.record, self._log, self.has_ended = ended, log, True
+        if self._ended is not None:
+            self._ended.set()
         self._hooks.tell(
             ExecutionEnded(self.record.sandbox, self.id, self.record.kind, dict(outcome))
         )
@@ -167,6 +200,12 @@ class ProcessExecution(Execution):
     _was_stopped = False
     _expired = False
 
+    @property
+    def log(self) -> ExecutionLog:
+        """All that came of it so far."""
+        assert isinstance(self._log, ExecutionLog)
+        return self._log
+
     async def run(self) -> None:
         """See it through to its end."""
         process = self._started()
@@ -197,10 +236,10 @@ class ProcessExecution(Execution):
         process = self._started()
         await process.signal(signals.SIGTERM)
         with anyio.move_on_after(grace_seconds):
-            await self._ended.wait()
+            await self.wait()
         # Also after TERM was enough: children that left the group did not get it.
         await process.kill()
-        await self._ended.wait()
+        await self.wait()
 
     @property
     def pid(self) -> int | None:

@@ -14,10 +14,9 @@ from typing import Any
 from anyio.abc import TaskGroup
 
 from atoll.errors import AtollError
-from atoll.model.execution import ExecutionKind, ExecutionState
+from atoll.model.execution import EventType, ExecutionEvent, ExecutionKind, ExecutionState
 from atoll.model.ids import ProcessId
 from atoll.model.process import Command, TerminalSize
-from atoll.node.cell_execution import CellExecution
 from atoll.node.execution import Execution, ProcessExecution
 from atoll.node.execution_log import ExecutionLog
 from atoll.node.executions import Executions, feed_stdin, relay_slot
@@ -28,6 +27,7 @@ from atoll.node.node import Adoption
 from atoll.node.output_pump import Relays
 from atoll.node.records import ExecutionRecord, Records
 from atoll.node.residents import Resident
+from atoll.node.short_log import ShortLog
 from atoll.node.stdin_feed import stdin_slot
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class _Left:
     """An execution that has not ended as far as is known."""
 
     record: ExecutionRecord
-    log: ExecutionLog
+    log: ExecutionLog | None  # a cell has none before it takes long or gives much
     adoption: Adoption
 
 
@@ -60,7 +60,7 @@ class ExecutionAdoption:
         for left in await self._records.running():
             record, log = self._executions.resume_log(left)
             adoption = by_sandbox.get(record.sandbox)
-            if log.has_ended:
+            if log is not None and log.has_ended:
                 self._end_by_log(record, log)
             elif adoption is None:
                 self._lose(record, log, "its sandbox is no more")
@@ -100,13 +100,13 @@ class ExecutionAdoption:
 
     def _adopt_cell(self, left: _Left, begun: SpooledRequest | None) -> None:
         record, log = left.record, left.log
-        execution = CellExecution(record, log, self._records, self._hooks)
+        execution = self._executions.make_cell(record, log)
         kernels = {kernel.id: kernel for kernel in left.adoption.requests}
         execution.kernel = kernels.get(record.what["kernel"])
         if execution.kernel is None:
             self._lose(record, log, "its kernel is no more")
             return
-        if begun is None and log.count:
+        if begun is None and log is not None and log.count:
             self._lose(record, log, "how it ended was not written down")
             return
         execution.begun = begun
@@ -128,10 +128,12 @@ class ExecutionAdoption:
         execution = Execution(record, log, self._records, self._hooks)
         self._executions.end_soon(execution, end.value, state)
 
-    def _lose(self, record: ExecutionRecord, log: ExecutionLog, reason: str) -> None:
+    def _lose(self, record: ExecutionRecord, log: ExecutionLog | None, reason: str) -> None:
         _log.warning("execution.lost", extra={"execution": record.id, "reason": reason})
         outcome = {"reason": "lost", "message": reason}
-        execution = Execution(record, log, self._records, self._hooks)
+        end = ExecutionEvent(0, 0.0, EventType.END, value=outcome)
+        told = ShortLog([end]) if log is None else log
+        execution = Execution(record, told, self._records, self._hooks)
         self._executions.end_soon(execution, outcome, ExecutionState.LOST)
 
 
@@ -140,8 +142,8 @@ def _find_relays(resident: Resident, record: ExecutionRecord) -> Relays:
     return {"stdout": (ends[0], ends[1])} if len(ends) == 2 else {}
 
 
-def _read_code(record: ExecutionRecord, log: ExecutionLog) -> str:
-    given = log.read_given()
+def _read_code(record: ExecutionRecord, log: ExecutionLog | None) -> str:
+    given = b"" if log is None else log.read_given()
     return given.decode("utf-8", "surrogatepass") if given else str(record.what["code"])
 
 

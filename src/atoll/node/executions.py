@@ -32,8 +32,9 @@ from atoll.node.execution_log import LIMIT_BYTES, ExecutionLog
 from atoll.node.hooks import ExecutionStarted, Hooks
 from atoll.node.log_books import LogBooks, LogPlace, place_of
 from atoll.node.output_pump import Relays
-from atoll.node.records import ExecutionRecord, Records
+from atoll.node.records import ExecutionRecord, IdempotencyRecord, Records
 from atoll.node.residents import Resident
+from atoll.node.short_log import ShortLog
 from atoll.node.stdin_feed import StdinFeed, stdin_slot
 from atoll.node.terminals import terminal_command
 
@@ -71,6 +72,7 @@ class _Plan:
     what: Mapping[str, Any]
     execution_id: ExecutionId | None = None
     given: bytes | None = None
+    key: IdempotencyRecord | None = None  # under which it was asked for
 
 
 class Executions:
@@ -106,6 +108,7 @@ class Executions:
         background: bool = False,
         timeout: float | None = None,
         execution_id: ExecutionId | None = None,
+        key: IdempotencyRecord | None = None,
     ) -> Execution:
         """Start a command; with `keep_stdin` its standard input stays open for `Execution.write`.
 
@@ -117,7 +120,7 @@ class Executions:
         if keep_stdin and stdin is not None:
             raise InvalidRequest("stdin and keep_stdin exclude each other")
         what = _describe_command(command, check_seconds("timeout", timeout), background)
-        plan = _Plan(ExecutionKind.COMMAND, what, execution_id, stdin)
+        plan = _Plan(ExecutionKind.COMMAND, what, execution_id, stdin, key)
         return await self._start(resident, plan, command)
 
     async def open_terminal(
@@ -129,11 +132,12 @@ class Executions:
         cwd: str = ".",
         env: Mapping[str, str] | None = None,
         execution_id: ExecutionId | None = None,
+        key: IdempotencyRecord | None = None,
     ) -> Execution:
         """Start a shell, a shell line or an argument list on a terminal of its own; errors as `start_command`."""
         wanted = terminal_command(command, size=size, cwd=cwd, env=env)
         what = _describe_command(wanted, None, True)
-        plan = _Plan(ExecutionKind.TERMINAL, what, execution_id)
+        plan = _Plan(ExecutionKind.TERMINAL, what, execution_id, key=key)
         return await self._start(resident, plan, wanted)
 
     async def start_cell(
@@ -147,6 +151,7 @@ class Executions:
         track_files: bool = False,
         asks: bool = False,
         execution_id: ExecutionId | None = None,
+        key: IdempotencyRecord | None = None,
     ) -> Execution:
         """Start a cell; one that the kernel has no time for yet waits.
 
@@ -171,14 +176,17 @@ class Executions:
         }
         is_long = len(code) > _SHOWN_CHARACTERS
         given = code.encode("utf-8", "surrogatepass") if is_long else None
-        plan = _Plan(ExecutionKind.CELL, what, execution_id, given)
-        execution = self._open(resident, CellExecution, plan)
+        plan = _Plan(ExecutionKind.CELL, what, execution_id, given, key)
+        if asks or track_files or is_long:
+            execution = self._open(resident, CellExecution, plan)
+        else:
+            execution = self._open_without_log(resident, plan)
         execution.kernel, execution.code, execution.asks = found, code, asks
         if before is not None:
             execution.files_changed = partial(files.changed_since, before)
         self._begin(resident, execution, code)
         if not self._run_now(resident, execution):
-            self._tasks.start_soon(self._see_through, resident, execution)
+            self._go_on(resident, execution)
         return execution
 
     def _run_now(self, resident: Resident, execution: CellExecution) -> bool:
@@ -214,39 +222,63 @@ class Executions:
         if input_fd is not None:
             execution.feed = feed_stdin(execution, input_fd)
         self._begin(resident, execution, " ".join(command.argv))
-        self._tasks.start_soon(self._see_through, resident, execution)
+        self._go_on(resident, execution)
         return execution
 
     def _open(self, resident: Resident, kind: type[Kind], plan: _Plan) -> Kind:
         """Write down that an execution is about to begin."""
-        execution_id = plan.execution_id or new_execution_id()
+        record = _new_record(resident, plan)
         log = self._books.create(
-            resident.owner, execution_id, given=plan.given or b"", limit_bytes=self._log_bytes
+            record.owner, record.id, given=plan.given or b"", limit_bytes=self._log_bytes
         )
-        book, section = place_of(log)
-        record = ExecutionRecord(
-            id=execution_id,
-            sandbox=resident.id,
-            owner=resident.owner,
-            kind=plan.kind.value,
-            state=ExecutionState.RUNNING.value,
-            started_at=time.time(),
-            what=plan.what,
-            book=book,
-            section=section,
-        )
-        try:
-            self._records.remember(record)
-        except BaseException:
-            log.close()
-            raise
+        record = self._name_log(record, log, plan.key)
         execution = kind(record, log, self._records, self._hooks)
         self._register(execution)
         return execution
 
+    def _open_without_log(self, resident: Resident, plan: _Plan) -> CellExecution:
+        """Write down that a cell is about to begin, which gets a log only if it takes long or gives much."""
+        record = _new_record(resident, plan)
+        self._records.remember(record, plan.key)
+        execution = self.make_cell(record, None)
+        self._register(execution)
+        return execution
+
+    def make_cell(self, record: ExecutionRecord, log: ExecutionLog | None) -> CellExecution:
+        """Return the execution of a cell, which opens a log if it has none and needs one."""
+        execution = CellExecution(record, log, self._records, self._hooks)
+        execution.open_log = partial(self._open_log, execution)
+        return execution
+
+    def _open_log(self, execution: CellExecution) -> ExecutionLog:
+        """Begin the log of an execution that has none yet; raises `Unavailable` while there is no room for it."""
+        record = execution.record
+        log = self._books.create(record.owner, record.id, limit_bytes=self._log_bytes)
+        execution.record = self._name_log(record, log)
+        return log
+
+    def _name_log(
+        self, record: ExecutionRecord, log: ExecutionLog, key: IdempotencyRecord | None = None
+    ) -> ExecutionRecord:
+        """Write down where an execution has its log."""
+        book, section = place_of(log)
+        named = replace(record, book=book, section=section)
+        try:
+            self._records.remember(named, key)
+        except BaseException:
+            log.close()
+            raise
+        return named
+
     def _begin(self, resident: Resident, execution: Execution, what: str) -> None:
         shown = what[:_SHOWN_CHARACTERS]
         self._hooks.tell(ExecutionStarted(resident.id, execution.id, execution.record.kind, shown))
+
+    def _go_on(self, resident: Resident, execution: ProcessExecution | CellExecution) -> None:
+        """See an execution through in a task of its own; it can be read at once."""
+        if isinstance(execution, CellExecution):
+            execution.try_put_down()
+        self._tasks.start_soon(self._see_through, resident, execution)
 
     async def _see_through(
         self, resident: Resident, execution: ProcessExecution | CellExecution
@@ -292,7 +324,7 @@ class Executions:
 
     # --- what a next node needs ------------------------------------------------------------------------------
 
-    def _keep_stdin(self, resident: Resident, execution: Execution) -> int:
+    def _keep_stdin(self, resident: Resident, execution: ProcessExecution) -> int:
         """Return the open file that a process gets to read; its position tells how much of it was sent."""
         fd = execution.log.open_given()
         with _closed_on_error([fd]):
@@ -320,10 +352,12 @@ class Executions:
     def take_over(self, resident: Resident, execution: ProcessExecution | CellExecution) -> None:
         """See an execution through that another node began."""
         self._register(execution)
-        self._tasks.start_soon(self._see_through, resident, execution)
+        self._go_on(resident, execution)
 
-    def resume_log(self, record: ExecutionRecord) -> tuple[ExecutionRecord, ExecutionLog]:
-        """Return the log that another node left, and the record that names it; an empty one if it is gone."""
+    def resume_log(self, record: ExecutionRecord) -> tuple[ExecutionRecord, ExecutionLog | None]:
+        """Return the log that another node left, and the record that names it; an empty one if it is gone, None if none was opened."""
+        if not record.book:
+            return record, None
         try:
             return record, self._books.resume(LogPlace(record.book, record.section), record.id)
         except NotFound:
@@ -420,12 +454,14 @@ class Executions:
         given = log.read_given()
         return given.decode("utf-8", "surrogatepass") if given else str(info.what["code"])
 
-    async def _find_log(self, execution_id: ExecutionId) -> ExecutionLog:
+    async def _find_log(self, execution_id: ExecutionId) -> ExecutionLog | ShortLog:
         if (running := self._running.get(execution_id)) is not None:
             return running.log
         record = await self._records.find_execution(execution_id)
         if record is None:
             raise _missing(execution_id, "execution")
+        if record.events:
+            return ShortLog.parse(record.events)
         return self._books.open(LogPlace(record.book, record.section), execution_id)
 
 
@@ -437,6 +473,18 @@ def _closed_on_error(fds: Sequence[int]) -> Iterator[None]:
         for fd in fds:
             os.close(fd)
         raise
+
+
+def _new_record(resident: Resident, plan: _Plan) -> ExecutionRecord:
+    return ExecutionRecord(
+        id=plan.execution_id or new_execution_id(),
+        sandbox=resident.id,
+        owner=resident.owner,
+        kind=plan.kind.value,
+        state=ExecutionState.RUNNING.value,
+        started_at=time.time(),
+        what=plan.what,
+    )
 
 
 def relay_slot(execution_id: str) -> str:

@@ -73,20 +73,22 @@ class Idempotency:
         self,
         request: KeyedRequest,
         intended: str,
-        carry_out: Callable[[str], Awaitable[object]],
+        carry_out: Callable[[IdempotencyRecord], Awaitable[object]],
         happened: Callable[[str], Awaitable[bool]],
         *,
         is_new: bool = False,
+        keeps_key: bool = False,
     ) -> Answer:
         """Carry a request out unless that was done before; a failure leaves the key free.
 
         Args:
             request: what is asked for.
             intended: the id of what it will make.
-            carry_out: does it, under that id.
+            carry_out: does it, under the id that it finds as the key's answer.
             happened: whether something of an id was made; asked because a node may have ended in between.
             is_new: whether its caller never sent it before, on a connection that ends with this node: then only what came
                 here can be the same, and records, which take longer, need not be looked at.
+            keeps_key: whether `carry_out` writes the key down itself, together with what it is about to make.
 
         Raises:
             Conflict: the key stands for another request.
@@ -98,7 +100,10 @@ class Idempotency:
             async with turn.lock:
                 earlier = await self._find_earlier(request, happened, is_new)
                 if earlier is None:
-                    await self._carry_out(request, intended, carry_out)
+                    intent = request.intent(intended)
+                    if not keeps_key:
+                        self._records.remember(intent)
+                    await self._carry_out(intent, carry_out)
                 return earlier or Answer(intended)
         finally:
             turn.users -= 1
@@ -121,13 +126,14 @@ class Idempotency:
         return Answer(known.answer, is_replay=True)
 
     async def _carry_out(
-        self, request: KeyedRequest, intended: str, carry_out: Callable[[str], Awaitable[object]]
+        self,
+        intent: IdempotencyRecord,
+        carry_out: Callable[[IdempotencyRecord], Awaitable[object]],
     ) -> None:
-        self._records.remember(request.intent(intended))
         try:
-            await carry_out(intended)
+            await carry_out(intent)
         except BaseException:
-            self._records.forget_key(request.holder, request.key)
+            self._records.forget_key(intent.owner, intent.key)
             raise
 
     def _notice(self, request: KeyedRequest) -> bool:

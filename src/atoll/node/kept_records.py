@@ -113,7 +113,8 @@ class KeptRecords:
             for record in living:
                 self._living.take(record)
             for entry in entries:
-                self._take(_read_entry(entry))
+                for change in _read_entry(entry):
+                    self._take(change)
         except BaseException:
             await self._let_go()
             raise
@@ -135,13 +136,18 @@ class KeptRecords:
 
     # --- writing ---------------------------------------------------------------------------------------------
 
-    def remember(self, record: Record, *, sync: bool = False) -> None:
+    def remember(
+        self, record: Record, key: IdempotencyRecord | None = None, *, sync: bool = False
+    ) -> None:
         if isinstance(record, SandboxRecord):
             self._living.check_name(record)
             record = replace(record, node=self._node)
         entry = {"kind": _WORDS[type(record)], "record": to_fields(record)}
+        if key is not None:
+            entry["key"] = to_fields(key)
         self._journal.append(entry, sync=sync)
-        self._take(Change(type(record), _key_of(record), record))
+        for each in (record,) if key is None else (record, key):
+            self._take(Change(type(each), _key_of(each), each))
 
     def forget_key(self, owner: str, key: str) -> None:
         self._forget(IdempotencyRecord, (owner, key))
@@ -353,19 +359,21 @@ def _key_of(record: Record) -> Key:
     return (record.id,)
 
 
-def _read_entry(entry: Entry) -> Change:
+def _read_entry(entry: Entry) -> Sequence[Change]:
     content = entry.content
     try:
         kind = _KINDS[content["kind"]]
         if "forget" in content:
-            return Change(kind, tuple(content["forget"]), None)
-        record = from_fields(kind, content["record"])
+            return [Change(kind, tuple(content["forget"]), None)]
+        records: list[Record] = [from_fields(kind, content["record"])]
+        if "key" in content:
+            records.append(from_fields(IdempotencyRecord, content["key"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InternalError(
             f"entry {entry.number} of the journal is of no kind that this version of Atoll knows; "
             "use the version that wrote it"
         ) from error
-    return Change(kind, _key_of(record), record)
+    return [Change(type(each), _key_of(each), each) for each in records]
 
 
 def _own_database(folder: Path) -> str:

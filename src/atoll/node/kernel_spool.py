@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -56,13 +57,13 @@ class SpoolFile:
         limit_bytes: int | None = None,
     ) -> None:
         # Its own: the kernel's process may be closed at any moment, and that number then be somebody else's.
-        self._source = os.dup(source_fd)
+        self.source = os.dup(source_fd)
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except BaseException:
-            os.close(self._source)
+            os.close(self.source)
             raise
-        self._spool = Spool(self._source, self._fd, relay, limit_bytes=limit_bytes)
+        self._spool = Spool(self.source, self._fd, relay, limit_bytes=limit_bytes)
         self._read = 0
         self._begin = 0  # where that begins which belongs to the request
         self._ended = False
@@ -77,7 +78,9 @@ class SpoolFile:
             if not self._move():
                 break
         if self.has_rest:
-            data = os.pread(self._fd, _READ_BYTES, self._read)
+            # No more than there is: a large buffer takes longer to get than to fill.
+            length = min(self._spool.end - self._read, _READ_BYTES)
+            data = os.pread(self._fd, length, self._read)
             self._read += len(data)
             return data
         return b"" if self._ended else None
@@ -122,7 +125,7 @@ class SpoolFile:
 
     def close(self) -> None:
         """Let go of both."""
-        os.close(self._source)
+        os.close(self.source)
         os.close(self._fd)
 
 
@@ -196,6 +199,8 @@ class KernelSpool:
         self._started = time.monotonic()
         descriptors = process.descriptors()
         self._printed: dict[Stream, SpoolFile] = {}
+        self._sources: dict[int, Stream] = {}
+        self._printing = select.poll()
         with ExitStack() as opened:
             for each in kept:
                 opened.callback(os.close, each)
@@ -205,6 +210,8 @@ class KernelSpool:
                     folder / stream, descriptors[stream], limit_bytes=folders.output_bytes
                 )
                 self._printed[stream] = opened.enter_context(closing(file))
+                self._sources[file.source] = stream
+                self._printing.register(file.source, select.POLLIN)
             relay = (kept.relay_end, kept.relay_start)
             said = SpoolFile(folder / "channel", self._channel.fileno(), relay)
             self._said = opened.enter_context(closing(said))
@@ -236,26 +243,41 @@ class KernelSpool:
         """Return what was printed and not read yet."""
         taken: list[Output] = []
         for stream, file in self._printed.items():
-            moves = 0
-            # Not for as long as something comes: a flood has no end.
-            while moves < _MOST_MOVES and (data := file.take()):
-                taken.append(Output(stream, data, time.monotonic() - self._started))
-                moves += not file.has_rest
+            while file.has_rest and (data := file.take()):
+                taken.append(self._output(stream, data))
+        # Not for as long as something comes: a flood has no end. One look at both is cheaper than to try each in vain.
+        for _ in range(_MOST_MOVES):
+            came = [self._take_from(descriptor, taken) for descriptor, _ in self._printing.poll(0)]
+            if not any(came):
+                break
         return taken
+
+    def _take_from(self, descriptor: int, taken: list[Output]) -> bool:
+        """Take what came from one descriptor; return whether that was anything."""
+        stream = self._sources[descriptor]
+        data = self._printed[stream].take()
+        if data:
+            taken.append(self._output(stream, data))
+        elif data is not None:
+            self._printing.unregister(descriptor)  # its end would be there again and again
+        return bool(data)
+
+    def _output(self, stream: Stream, data: bytes) -> Output:
+        return Output(stream, data, time.monotonic() - self._started)
 
     def begin(self, request: SpooledRequest, frame: bytes = b"") -> None:
         """Write down what has to be known of the next request, and have its frame ready to be sent; the last one is forgotten."""
         files = (self._said, *self._printed.values())
-        if not 0 <= self._frame_end < _FULL_BYTES or max(file.end for file in files) > _FULL_BYTES:
+        said, stdout, stderr = ends = [file.end for file in files]
+        if not 0 <= self._frame_end < _FULL_BYTES or max(ends) > _FULL_BYTES:
             self._begin_anew(request, frame)
             return
         self._prepare(frame, self._frame_end)
-        said, stdout, stderr = (file.end for file in files)
         end = self._frame_end + len(frame)
         self._note(request._replace(frame_end=end, said=said, stdout=stdout, stderr=stderr))
         self._frame_end = end
-        for file in files:
-            file.go_on(file.end)
+        for file, place in zip(files, ends, strict=True):
+            file.go_on(place)
 
     def _begin_anew(self, request: SpooledRequest, frame: bytes) -> None:
         """Do the same with everything emptied before."""

@@ -208,7 +208,7 @@ class CellRun:
         self._has_turn = False
 
     def try_now(self, *, may_look: bool) -> Cell | None:
-        """Ask the kernel if it is free, and return what came of it if that comes within a moment.
+        """Ask the kernel, which was found alive, if it is free, and return what came of it if that comes within a moment.
 
         Else nothing has happened, or it goes on with `finish`. With `may_look` this thread looks out for the answer meanwhile.
 
@@ -216,7 +216,7 @@ class CellRun:
             Unavailable: it cannot be written down that the kernel is asked; the kernel has heard nothing.
         """
         kernel = self._kernel
-        if kernel.is_over or not kernel.turns.take_if_free():
+        if not kernel.turns.take_if_free():
             return None
         kernel.executing = self._call.execution
         try:

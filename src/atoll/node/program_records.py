@@ -17,7 +17,7 @@ from pathlib import Path
 from atoll.errors import Unavailable
 from atoll.model.ids import SandboxId, is_id
 from atoll.model.sandbox import SandboxState
-from atoll.node.records import MemoryRecords, Record, SandboxRecord
+from atoll.node.records import IdempotencyRecord, MemoryRecords, Record, SandboxRecord
 
 _MOST_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
@@ -31,9 +31,11 @@ class ProgramRecords(MemoryRecords):
         self._folder = folder
         self._writing = threading.Lock()
 
-    def remember(self, record: Record, *, sync: bool = False) -> None:
+    def remember(
+        self, record: Record, key: IdempotencyRecord | None = None, *, sync: bool = False
+    ) -> None:
         """Keep a record; that of a persistent sandbox on disk, too, as long as that lives."""
-        super().remember(record, sync=sync)
+        super().remember(record, key, sync=sync)
         if isinstance(record, SandboxRecord) and record.spec.get("persistent"):
             try:
                 self._keep(record)

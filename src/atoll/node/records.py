@@ -64,6 +64,7 @@ class ExecutionRecord:
     section: int = 0
     ended_at: float | None = None
     outcome: Mapping[str, Any] | None = None
+    events: str = ""  # all that came of it, if that is little; then it has no other log
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +160,14 @@ class Records(Protocol):
         """Do what has to be done in the background, until cancelled."""
         ...
 
-    def remember(self, record: Record, *, sync: bool = False) -> None:
+    def remember(
+        self, record: Record, key: IdempotencyRecord | None = None, *, sync: bool = False
+    ) -> None:
         """Keep a record in place of the one with the same id; it is safe on return, and seen by reads.
 
         Args:
             record: what to keep.
+            key: what it was asked for under, kept together with it or not at all.
             sync: it survives the end of the machine as well as that of the process.
 
         Raises:
@@ -330,8 +334,12 @@ class MemoryRecords:
         """Nothing has to be done in the background."""
         await anyio.sleep_forever()
 
-    def remember(self, record: Record, *, sync: bool = False) -> None:
+    def remember(
+        self, record: Record, key: IdempotencyRecord | None = None, *, sync: bool = False
+    ) -> None:
         with self._guard:
+            if key is not None:
+                self._keys[key.owner, key.key] = key
             match record:
                 case SandboxRecord():
                     self._remember_sandbox(record)

@@ -14,12 +14,11 @@ from collections.abc import (
 )
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cache, wraps
 from itertools import islice
 from pathlib import Path
 from select import POLLIN, poll
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import anyio
 from alembic import command
@@ -106,8 +105,7 @@ _POSTGRES_SETTINGS: Mapping[str, int] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A record to keep in place of the one with that key, or with None to drop that one."""
 
     kind: type[Record]

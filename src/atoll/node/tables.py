@@ -124,6 +124,7 @@ EXECUTIONS = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     Column("outcome", Json),
+    Column("events", PlainText, nullable=False, server_default=""),
     Index("executions_newest", "started_at", "id"),
     Index("executions_of_sandbox", "sandbox", "started_at", "id"),
     Index("executions_of_owner", "owner", "started_at", "id"),

@@ -9,8 +9,9 @@ from typing import Annotated
 from fastapi import Depends, Header
 from starlette.requests import HTTPConnection
 
-from atoll.model.ids import new_execution_id
+from atoll.model.ids import ExecutionId, new_execution_id
 from atoll.node.idempotency import Answer, KeyedRequest
+from atoll.node.records import IdempotencyRecord
 from atoll.server.auth import find_known
 from atoll.server.parts import Parts
 
@@ -34,16 +35,21 @@ REPLAYED: Mapping[str, str] = MappingProxyType({"Idempotent-Replay": "true"})
 
 async def start_execution_once(
     parts: Parts,
-    start: Callable[[str], Awaitable[None]],
+    start: Callable[[ExecutionId, IdempotencyRecord | None], Awaitable[None]],
     request: KeyedRequest | None,
     *,
     is_new: bool = False,
 ) -> Answer:
-    """Let `start` begin an execution under a new id; of requests with a key only the first one."""
+    """Let `start` begin an execution under a new id, and write the key down with it; of requests with a key only the first one."""
     execution_id = new_execution_id()
     if request is None:
-        await start(execution_id)
+        await start(execution_id, None)
         return Answer(execution_id)
     return await parts.idempotency.once(
-        request, execution_id, start, parts.has_execution, is_new=is_new
+        request,
+        execution_id,
+        lambda key: start(execution_id, key),
+        parts.has_execution,
+        is_new=is_new,
+        keeps_key=True,
     )

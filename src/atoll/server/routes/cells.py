@@ -24,7 +24,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from atoll.errors import AtollError, Conflict, InvalidRequest, NotFound
 from atoll.model.execution import ExecutionEvent, event_to_json
 from atoll.model.ids import ExecutionId
-from atoll.node.execution_log import ExecutionLog
+from atoll.node.execution import Execution
+from atoll.node.short_log import ShortLog
 from atoll.node.task_groups import single_errors
 from atoll.server.auth import Owner
 from atoll.server.bodies import ExecutionBody, InputMessage, Text
@@ -71,11 +72,11 @@ async def run_cells(
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A cell that runs, or has run, and whose events are to be shown; without a log if another request began it."""
+    """A cell that runs, or has run, and whose events are to be shown; without an execution if another request began it."""
 
     message_id: str
     execution_id: ExecutionId
-    log: ExecutionLog | None
+    execution: Execution | None
 
 
 class _Line:
@@ -152,7 +153,7 @@ class _Line:
             begun = await self._begin(message)
             if begun is None:
                 return
-            if begun.log is not None and begun.log.has_ended:
+            if begun.execution is not None and begun.execution.has_ended:
                 await self._show(begun)
                 return
             self._current, cell = begun.execution_id, begun
@@ -180,7 +181,7 @@ class _Line:
 
     async def _begin(self, message: RunMessage) -> _Begun | None:
         """Begin a cell, and return it unless that is refused."""
-        logs: list[ExecutionLog] = []
+        executions: list[Execution] = []
         try:
             answer = await start_once(
                 self._parts,
@@ -191,15 +192,21 @@ class _Line:
                 self._holder,
                 is_new=True,
                 sandbox_id=self._sandbox_id,
-                begun=lambda execution: logs.append(execution.log),
+                begun=executions.append,
             )
         except AtollError as error:
             await self._tell({"type": "refused", "id": message.id, "error": error_to_json(error)})
             return None
-        return _Begun(message.id, ExecutionId(answer.id), logs[0] if logs else None)
+        execution = executions[0] if executions else None
+        return _Begun(message.id, ExecutionId(answer.id), execution)
 
     async def _show(self, begun: _Begun) -> None:
         head = {"type": "events", "id": begun.message_id, "execution": begun.execution_id}
+        if begun.execution is not None and begun.execution.has_ended:
+            log = begun.execution.log
+            if isinstance(log, ShortLog):
+                await self._socket.send_text(f'{json.dumps(head)[:-1]}, "events": {log.text}}}')
+                return
         try:
             async with aclosing(await self._batches(begun)) as batches:
                 async for events in batches:
@@ -209,8 +216,8 @@ class _Line:
             await self._tell(refusal)
 
     async def _batches(self, begun: _Begun) -> AsyncGenerator[Sequence[ExecutionEvent], None]:
-        if begun.log is not None:
-            return begun.log.follow_batches()
+        if begun.execution is not None:
+            return begun.execution.log.follow_batches()
         return await self._parts.executions.open_batches(begun.execution_id)
 
     async def _tell(self, message: Mapping[str, Any]) -> None:

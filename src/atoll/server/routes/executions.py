@@ -17,6 +17,7 @@ from atoll.model.process import Stream as OutputStream
 from atoll.model.sizes import MIB
 from atoll.node.execution import Execution
 from atoll.node.idempotency import Answer, KeyedRequest
+from atoll.node.records import IdempotencyRecord
 from atoll.server.answers import EventAnswer, ExecutionAnswer, FinishedAnswer
 from atoll.server.auth import Owner, find_owner
 from atoll.server.bodies import ExecutionBody, InputBody, SignalBody, SizeBody, StopBody
@@ -97,7 +98,7 @@ async def start_execution(
             return answer_events(request, whole, headers, 201)
         events = follow_for(parts, execution_id, body.on_disconnect)
         return stream_events(request, events, headers, status=201)
-    if body.wait and begun and begun[0].log.has_ended:
+    if body.wait and begun and begun[0].has_ended:
         gathered = await gather_ended(parts, begun[0])
         return _json(FinishedAnswer.fields(begun[0].info, gathered.to_fields()), headers)
     if body.wait:
@@ -184,17 +185,21 @@ async def start_once(
     # Found before anything is waited for: meanwhile another one may have got its name.
     found = sandbox_id or parts.id_of(sandbox, owner)
 
-    async def start(new_id: str) -> None:
-        begun(await _start(parts, owner, found, body, new_id))
+    async def start(execution_id: ExecutionId, key: IdempotencyRecord | None) -> None:
+        begun(await _start(parts, owner, found, body, execution_id, key))
 
     return await start_execution_once(parts, start, request, is_new=is_new)
 
 
 async def _start(
-    parts: Parts, owner: str, sandbox: str, body: ExecutionBody, new_id: str
+    parts: Parts,
+    owner: str,
+    sandbox: str,
+    body: ExecutionBody,
+    execution_id: ExecutionId,
+    key: IdempotencyRecord | None,
 ) -> Execution:
     resident = parts.node.find(sandbox, owner)
-    execution_id = ExecutionId(new_id)
     match body.kind:
         case "cell":
             return await parts.executions.start_cell(
@@ -206,6 +211,7 @@ async def _start(
                 track_files=body.track_files,
                 asks=body.ask_input,
                 execution_id=execution_id,
+                key=key,
             )
         case "terminal":
             return await parts.executions.open_terminal(
@@ -215,6 +221,7 @@ async def _start(
                 cwd=body.cwd,
                 env=body.env,
                 execution_id=execution_id,
+                key=key,
             )
         case _:
             return await parts.executions.start_command(
@@ -225,6 +232,7 @@ async def _start(
                 background=body.background,
                 timeout=parts.timeout(body.timeout),
                 execution_id=execution_id,
+                key=key,
             )
 
 

@@ -26,6 +26,7 @@ from atoll.model.execution import (
 from atoll.model.ids import ExecutionId
 from atoll.model.process import Command
 from atoll.node.idempotency import KeyedRequest
+from atoll.node.records import IdempotencyRecord
 from atoll.server.answers import Time, command_line
 from atoll.server.auth import Owner
 from atoll.server.bodies import ShellBody
@@ -135,12 +136,19 @@ async def execute(
     return Response(content, headers=headers, media_type="application/json")
 
 
-async def _start(parts: Parts, owner: str, sandbox: str, body: ShellBody, new_id: str) -> None:
+async def _start(
+    parts: Parts,
+    owner: str,
+    sandbox: str,
+    body: ShellBody,
+    execution_id: ExecutionId,
+    key: IdempotencyRecord | None,
+) -> None:
     resident = parts.node.find(sandbox, owner)
     command = Command.shell(body.code)
     timeout = parts.timeout(body.timeout)
     await parts.executions.start_command(
-        resident, command, timeout=timeout, execution_id=ExecutionId(new_id)
+        resident, command, timeout=timeout, execution_id=execution_id, key=key
     )
 
 

@@ -56,11 +56,11 @@ async def create_sandbox(
     )
     create = partial(_create, parts, request, is_chosen=body.id is not None)
     if key is None:
-        return SandboxAnswer.of((await create(request.spec.id)).info)
+        return SandboxAnswer.of((await create()).info)
     answer = await parts.idempotency.once(
         KeyedRequest(holder, key, "POST /sandboxes", body.model_dump_json()),
         request.spec.id,
-        create,
+        lambda _intent: create(),
         partial(_exists, parts),
         is_new=is_new,
     )
@@ -69,7 +69,7 @@ async def create_sandbox(
     return SandboxAnswer.of(await parts.node.describe(SandboxId(answer.id), owner))
 
 
-async def _create(parts: Parts, request: SandboxRequest, _id: str, *, is_chosen: bool) -> Resident:
+async def _create(parts: Parts, request: SandboxRequest, *, is_chosen: bool) -> Resident:
     if is_chosen:
         await _check_free(parts, request)
     begun = time.perf_counter()
@@ -165,17 +165,13 @@ async def destroy_sandbox(
     answer = await parts.idempotency.once(
         KeyedRequest(holder, key, "DELETE /sandboxes", info.id),
         info.id,
-        partial(_destroy, parts, owner),
+        lambda _intent: parts.node.destroy(info.id, owner),
         partial(_is_over, parts),
         is_new=is_new,
     )
     if answer.is_replay:
         response.headers.update(REPLAYED)
     return gone
-
-
-async def _destroy(parts: Parts, owner: str, sandbox_id: str) -> None:
-    await parts.node.destroy(SandboxId(sandbox_id), owner)
 
 
 async def _is_over(parts: Parts, sandbox_id: str) -> bool:
