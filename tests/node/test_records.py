@@ -312,6 +312,33 @@ async def test_the_living_are_those_that_have_not_ended(records: Records) -> Non
     assert [record.id for record in records.living()] == [other.id]
 
 
+async def test_only_an_id_that_was_never_there_is_told_as_new(
+    tmp_path: Path, records: Records
+) -> None:
+    living, dead = sandbox(), ended(sandbox())
+    for record in (living, dead):
+        records.remember(record)
+    assert records.may_have_sandbox(living.id)
+    assert records.may_have_sandbox(dead.id)
+    await records.prune(before=0.0, keep=5)
+    assert records.may_have_sandbox(living.id)
+    assert records.may_have_sandbox(dead.id)
+    await records.prune(before=10.0, keep=0)
+    assert records.may_have_sandbox(living.id)
+
+
+async def test_a_node_alone_with_its_database_knows_which_ids_are_new(tmp_path: Path) -> None:
+    dead = ended(sandbox())
+    async with running(KeptRecords.at(tmp_path, "here")) as records:
+        assert not records.may_have_sandbox(dead.id)
+        records.remember(dead)
+    async with running(KeptRecords.at(tmp_path, "here")) as records:
+        assert records.may_have_sandbox(dead.id)
+        assert not records.may_have_sandbox(new_sandbox_id())
+        await records.prune(before=10.0, keep=0)
+        assert not records.may_have_sandbox(dead.id)
+
+
 async def test_pruning_takes_the_old_and_the_surplus_with_their_executions(
     records: Records,
 ) -> None:
@@ -396,13 +423,18 @@ def test_embedded_use_loads_no_database() -> None:
 
 async def test_everything_is_there_after_a_restart(open_kept: Opener) -> None:
     living, dead, ran = sandbox(name="web"), ended(sandbox()), execution()
+    short = execution(kind="cell", events='[{"seq":0,"type":"end"}]')
+    key = IdempotencyRecord("ada", "key", "cell", "digest", time.time(), short.id)
     async with open_kept() as records:
+        records.remember(short, key)
         for record in (living, dead, ran):
             records.remember(record)
     async with open_kept() as records:
         assert [record.id for record in records.living()] == [living.id]
         assert set(await sandbox_ids(records)) == {living.id, dead.id}
         assert await records.find_execution(ran.id) == ran
+        assert await records.find_execution(short.id) == short
+        assert await records.find_key("ada", "key") == key
         with pytest.raises(Conflict):
             records.remember(sandbox(name="web"))
 
@@ -458,6 +490,7 @@ async def test_two_nodes_share_a_database_but_not_their_sandboxes(
         assert [record.id for record in ones.living()] == [one.id]
         await ones.prune(before=10.0, keep=0)
         assert len(await sandbox_ids(ones)) == 3
+        assert others.may_have_sandbox(one.id)
         found = await others.find_sandbox(one.id)
         assert found is not None
         assert found.node == "one"

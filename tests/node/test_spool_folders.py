@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from atoll.node import spool_folders
@@ -45,6 +46,18 @@ def test_folders_of_sandboxes_that_are_no_more_are_taken_back(tmp_path: Path) ->
     folders.keep_only(["a"])
     assert (kept / "label").read_text() == "a.1 said this"
     assert not left.exists()
+    assert (folders.take("c.3") / "label").read_bytes() == b""
+
+
+def test_files_are_emptied_in_the_background_and_used_only_then(tmp_path: Path) -> None:
+    work: list[Callable[[], None]] = []
+    folders = SpoolFolders(tmp_path / "kernels", in_background=work.append)
+    first = use(folders, "a.1")
+    folders.give_back(first)
+    assert (folders.take("b.2") / "label").exists() is False
+    for each in work:
+        each()
+    assert not first.exists()
     assert (folders.take("c.3") / "label").read_bytes() == b""
 
 

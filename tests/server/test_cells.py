@@ -10,8 +10,10 @@ import pytest
 
 from atoll.client.http import HttpNode
 from atoll.errors import InvalidRequest
+from atoll.model.execution import EventType, ExecutionEvent
+from atoll.model.ids import ExecutionId
 from tests.campaigns import Campaign
-from tests.running_node import RunningNode, running_node
+from tests.running_node import RunningNode, running_node, start_node
 
 MIB = 1 << 20
 
@@ -69,6 +71,50 @@ async def test_without_settings_a_cell_may_take_five_minutes_at_most(client: Htt
     usual = await _run(client, sandbox, "1")
     assert (await client.call("GET", f"/executions/{usual['id']}"))["what"]["timeout"] == 30
     await client.call("DELETE", f"/sandboxes/{sandbox}")
+
+
+async def test_what_a_cell_gave_is_told_alike_wherever_it_is_kept() -> None:
+    # A little is kept in the record; what is more, or takes longer, in files.
+    little = "import sys\nprint('a' * 10)\nsys.stderr.buffer.write(b'\\xff')\n7"
+    slow = f"import time\ntime.sleep(0.3)\n{little}"
+    much = little.replace("* 10", "* 20_000")
+    with running_node() as node:
+        async with node.client() as client:
+            sandbox = (await client.call("POST", "/sandboxes", body={}))["id"]
+            await _run(client, sandbox, slow)
+            done, grew = {}, {}
+            # Where the machine is busy, one that is quick may take as long as a slow one.
+            for code in (slow, much, *[little] * 50):
+                before = _written(node)
+                done[code] = await _run(client, sandbox, code)
+                grew[code] = _written(node) > before
+                if not grew[code]:
+                    break
+            assert grew == {slow: True, much: True, little: False}
+            told = {each["id"]: await _events(client, each["id"]) for each in done.values()}
+        assert {len(done[code]["stdout"]) for code in (little, slow)} == {11}
+        assert len(done[much]["stdout"]) == 20_001
+        for each in done.values():
+            assert each["results"][0]["value"]["data"] == {"text/plain": "7"}
+            kinds = [event.type for event in told[each["id"]]]
+            assert (kinds[-1], kinds.count(EventType.RESULT)) == (EventType.END, 1)
+        assert node.stop() == 0
+        again = start_node(node.data)
+        try:
+            async with again.client() as client:
+                for execution, events in told.items():
+                    assert await _events(client, execution) == events
+                    assert await _events(client, execution, 2) == events[2:]
+        finally:
+            again.stop()
+
+
+async def _events(client: HttpNode, execution: str, start: int = 0) -> list[ExecutionEvent]:
+    return [event async for event in client.events(ExecutionId(execution), start)]
+
+
+def _written(node: RunningNode) -> int:
+    return sum(file.stat().st_size for file in (node.data / "executions").rglob("*"))
 
 
 async def test_a_cell_tells_which_files_it_changed(client: HttpNode) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 from argparse import Namespace
@@ -40,8 +39,6 @@ def serve_node(
     configure_logs(settings.log)
     for warning in settings.warnings:
         _log.warning("settings.questionable", extra={"reason": warning})
-    # Switched off for commands that are over in a moment.
-    gc.enable()
     # A loop that is not written in Python, where there is one: short requests cost less with it.
     options_of_loop = {"use_uvloop": find_spec("uvloop") is not None}
     welcome = make_welcome(settings) if make_welcome else None

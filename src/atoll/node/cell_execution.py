@@ -28,16 +28,15 @@ _RETRY_SECONDS = 0.5
 class CellExecution(Execution):
     """One cell in a kernel.
 
-    One that is not given a log gathers what comes of it: if that is little and its end comes within a moment, it is written with the
-    record; else it goes into a log from then on.
+    One that is not given a log gathers what comes of it, and if that is little, it is written with the record of its end. If it is
+    more, or somebody asks for it before, it goes into a log.
     """
 
     kernel: Kernel | None = None
     code = ""
     begun: SpooledRequest | None = None  # by another node
-    open_log: Callable[[], ExecutionLog] | None = (
-        None  # which its record then names; raises `Unavailable`
-    )
+    # Opens a log, of what began at an instant, which its record then names; raises `Unavailable`.
+    open_log: Callable[[float], ExecutionLog] | None = None
     files_changed: Callable[[], Awaitable[Sequence[str] | None]] | None = None  # if that was asked
     asks = False  # somebody answers `input()`
     _asked: anyio.Event | None = None
@@ -68,53 +67,62 @@ class CellExecution(Execution):
             cell = self._cell = self._begin().try_now(may_look=may_look)
             if cell is None:
                 return False
-            if self._writer is None:
-                return self._try_finish_short(cell_outcome(cell))
-            if not self._writer.write_waiting():
+            if self._try_finish_short(cell_outcome(cell), ExecutionState.ENDED):
+                return True
+            if self._writer is None or not self._writer.write_waiting():
                 return False
             return self.try_finish(cell_outcome(cell), ExecutionState.ENDED)
         except Exception as error:  # noqa: BLE001 - whoever sees it through deals with it
             self._failure = error
             return False
 
-    def _try_finish_short(self, outcome: Mapping[str, Any]) -> bool:
-        """Write down the end together with all that came of it, if that is little; return whether it was."""
+    @property
+    def log(self) -> ExecutionLog | ShortLog:
+        """All that came of it so far; raises `Unavailable` while there is no room for that."""
+        self._try_put_down()
+        return super().log
+
+    def _try_finish_short(self, outcome: Mapping[str, Any], state: ExecutionState) -> bool:
+        """Write down the end together with all that came of it, if that is little and in no log; return whether it was."""
+        if self._writer is not None or self._is_left:
+            return False
         log = ShortLog(number_events(self._gathered, outcome, self._started))
-        if self._is_left or len(log.text) > MOST_BYTES:
+        if len(log.text) > MOST_BYTES:
             return False
         try:
-            self._end_with(log, outcome, ExecutionState.ENDED)
+            self._end_with(log, outcome, state)
         except Unavailable:
             return False
         return True
 
     def _take(self, event: Event) -> None:
         """Take what comes of it."""
+        now = clock.now()
         if self._writer is not None:
-            self._writer.take(event)
+            self._writer.take(event, now)
             return
-        self._gathered.append((clock.now(), event))
+        self._gathered.append((now, event))
         self._gathered_bytes += len(event.data) if isinstance(event, Output) else 0
         if self._gathered_bytes > MOST_BYTES or len(self._gathered) > MOST_EVENTS:
-            self.try_put_down()
+            self._try_put_down()
 
-    def try_put_down(self) -> bool:
-        """Let what comes of it go into a log from here on; return whether there is room for one."""
-        if self._writer is None:
+    def _try_put_down(self) -> bool:
+        """Let what comes of it go into a log from here on, unless it has ended; return whether there is room for one."""
+        if self._writer is None and not self.has_ended:
             assert self.open_log is not None
             try:
-                self._log = log = self.open_log()
+                self._log = log = self.open_log(self._started)
             except Unavailable:
                 return False
             self._writer = CellWriter(log)
-            for _, event in self._gathered:
-                self._writer.take(event)
+            for at, event in self._gathered:
+                self._writer.take(event, at)
             self._gathered.clear()
         return True
 
     async def _settle(self) -> None:
         """Return when all that came of it is written."""
-        while not self.try_put_down():  # noqa: ASYNC110 - nobody tells when there is room again
+        while not self._try_put_down():  # noqa: ASYNC110 - nobody tells when there is room again
             await anyio.sleep(_RETRY_SECONDS)
         assert self._writer is not None
         await self._writer.settle()
@@ -132,8 +140,9 @@ class CellExecution(Execution):
         except AtollError as error:
             outcome = {"status": CellStatus.DIED.value, "reason": error.message}
             state = ExecutionState.LOST
-        await self._settle()
-        await self.finish(outcome, state)
+        if not self._try_finish_short(outcome, state):
+            await self._settle()
+            await self.finish(outcome, state)
 
     async def _outcome(self) -> Mapping[str, Any]:
         if self._failure is not None:

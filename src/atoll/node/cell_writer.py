@@ -1,4 +1,4 @@
-"""What a cell gives, as numbered events: written into a log as it comes, or gathered until its end."""
+"""What a cell gives, as numbered events: written into a log as it comes, or made of what was gathered until its end."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class CellWriter:
         self._log = log
         self._written = {"stdout": log.length("stdout"), "stderr": log.length("stderr")}
         self._values = _count_values(log)
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[tuple[float, Event]] = deque()
 
-    def take(self, event: Event) -> None:
+    def take(self, event: Event, at: float) -> None:
         """Write one event, unless it was written before; while the disk is full, later."""
         if isinstance(event, Output):
             known = min(self._written[event.stream], len(event.data))
@@ -41,7 +41,7 @@ class CellWriter:
             if self._values[kind]:
                 self._values[kind] -= 1
                 return
-        self._waiting.append(event)
+        self._waiting.append((at, event))
         self.write_waiting()
 
     async def settle(self) -> None:
@@ -53,17 +53,17 @@ class CellWriter:
         """Write what can be written; return whether that is all."""
         while self._waiting:
             try:
-                self._write(self._waiting[0])
+                self._write(*self._waiting[0])
             except Unavailable:
                 return False
             self._waiting.popleft()
         return True
 
-    def _write(self, event: Event) -> None:
+    def _write(self, at: float, event: Event) -> None:
         if not isinstance(event, Output):
-            self._log.append(*as_value(event))
+            self._log.append(*as_value(event), at)
         elif event.data:
-            self._log.write(event.stream, event.data)
+            self._log.write(event.stream, event.data, at)
 
 
 def cell_outcome(cell: Cell) -> Mapping[str, Any]:

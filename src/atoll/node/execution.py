@@ -87,12 +87,16 @@ class Execution:
             await self._ended.wait()
         return self.info
 
-    async def whole_log(self, seconds: float) -> Sequence[ExecutionEvent] | None:
-        """Return all events if it ends within this time and they are few; else None."""
+    async def ends_within(self, seconds: float) -> bool:
+        """Return whether it has ended, waiting for that so long."""
         if not self.has_ended:
             with anyio.move_on_after(seconds):
                 await self.wait()
-        events = self.log.read() if self.has_ended else ()
+        return self.has_ended
+
+    async def whole_log(self, seconds: float) -> Sequence[ExecutionEvent] | None:
+        """Return all events if it ends within this time and they are few; else None."""
+        events = self.log.read() if await self.ends_within(seconds) else ()
         return events if events and events[-1].type is EventType.END else None
 
     async def finish(self, outcome: Mapping[str, Any], state: ExecutionState) -> None:

@@ -121,16 +121,18 @@ class ExecutionLog:
         *,
         given: bytes = b"",
         limit_bytes: int = LIMIT_BYTES,
+        started: float | None = None,
         sizes: Mapping[str, int] | None = None,
         release: Callable[[ExecutionLog], None] | None = None,
     ) -> ExecutionLog:
-        """Begin the log of an execution that starts now, after all that a book holds.
+        """Begin the log of an execution after all that a book holds.
 
         Args:
             files: the book, which is the log's own until it ends.
             execution: its id.
             given: what the execution was given, to be read again later.
             limit_bytes: how much of each stream is kept.
+            started: when it began, by `clock.now`; None: it begins now.
             sizes: what the book's files hold, if that is known.
             release: called at the end, instead of closing the files.
         """
@@ -139,8 +141,9 @@ class ExecutionLog:
         section, stdout, stderr, values = (sizes[name] for name in FILES)
         if given:
             files.write(_VALUES, values, given)
+        begun = clock.now() if started is None else started
         header = Header(
-            execution, clock.now(), limit_bytes, stdout, stderr, values + len(given), len(given)
+            execution, begun, limit_bytes, stdout, stderr, values + len(given), len(given)
         )
         files.write(_INDEX, section, pack_header(header))
         log = cls(files, section, header)
@@ -246,8 +249,8 @@ class ExecutionLog:
         self._take(stream, is_last=moved is None)
         return moved
 
-    def write(self, stream: Stream, data: bytes) -> None:
-        """Add output that comes from no descriptor; after an error the same may be written again.
+    def write(self, stream: Stream, data: bytes, at: float | None = None) -> None:
+        """Add output that comes from no descriptor, and came just now or `at` an instant; after an error the same may be written again.
 
         Raises `Unavailable` while the disk is full.
         """
@@ -259,9 +262,11 @@ class ExecutionLog:
             self._files.write(stream, begin, kept)
             self._sizes[stream] += len(kept)
         with _later_if_full():
-            self._take(stream, kept=(begin, kept))
+            self._take(stream, kept=(begin, kept), at=at)
 
-    def append(self, kind: EventType, value: Mapping[str, Any]) -> int | None:
+    def append(
+        self, kind: EventType, value: Mapping[str, Any], at: float | None = None
+    ) -> int | None:
         """Add an event that is not output; return its number, or None if results and displays have reached the limit.
 
         After an error the same may be appended again.
@@ -276,7 +281,7 @@ class ExecutionLog:
             self._mark(_VALUES)
         if kind in _LIMITED and _VALUES in self._marked:
             return None
-        return self._append(kind, data)
+        return self._append(kind, data, at)
 
     def end(self, value: Mapping[str, Any]) -> int:
         """Add the last event, after all output that was moved; return its number."""
@@ -393,14 +398,19 @@ class ExecutionLog:
             self._take(stream, is_last=True)
 
     def _take(
-        self, stream: Stream, *, is_last: bool = False, kept: tuple[int, bytes] = (0, b"")
+        self,
+        stream: Stream,
+        *,
+        is_last: bool = False,
+        kept: tuple[int, bytes] = (0, b""),
+        at: float | None = None,
     ) -> None:
         """Make events of the bytes in a stream's file that are in none yet; `kept` is what was written last, and where."""
         end = self._due(stream, is_last)
         while (waiting := end - self._ends[stream]) > 0:
             length = min(waiting, PIECE_BYTES)
             is_kept = kept[0] == self._ends[stream] and len(kept[1]) == length
-            self._record(EventType(stream), stream, length, kept[1] if is_kept else None)
+            self._record(EventType(stream), stream, length, kept[1] if is_kept else None, at)
         if self._sizes[stream] > self._limit(stream):
             self._mark(stream)
 
@@ -420,14 +430,16 @@ class ExecutionLog:
             self._append(EventType.STATUS, _to_json(value))
             self._marked.add(name)
 
-    def _append(self, kind: EventType, data: bytes) -> int:
+    def _append(self, kind: EventType, data: bytes, at: float | None = None) -> int:
         self._files.write(_VALUES, self._ends[_VALUES], data)
-        self._record(kind, _VALUES, len(data), data)
+        self._record(kind, _VALUES, len(data), data, at)
         return self._count - 1
 
-    def _record(self, kind: EventType, name: str, length: int, data: bytes | None) -> None:
+    def _record(
+        self, kind: EventType, name: str, length: int, data: bytes | None, at: float | None = None
+    ) -> None:
         """Number the next `length` bytes of a file, which are in it; `data` if they are at hand."""
-        t = max(self._last_t, clock.now() - self._header.started)
+        t = max(self._last_t, (clock.now() if at is None else at) - self._header.started)
         record = Record(kind, t, self._ends[name], length)
         place_in_index = self.section + place(self._count)
         self._files.write(_INDEX, place_in_index, pack_record(self._count, record))

@@ -177,7 +177,7 @@ class Executions:
         is_long = len(code) > _SHOWN_CHARACTERS
         given = code.encode("utf-8", "surrogatepass") if is_long else None
         plan = _Plan(ExecutionKind.CELL, what, execution_id, given, key)
-        if asks or track_files or is_long:
+        if asks or is_long:
             execution = self._open(resident, CellExecution, plan)
         else:
             execution = self._open_without_log(resident, plan)
@@ -250,10 +250,12 @@ class Executions:
         execution.open_log = partial(self._open_log, execution)
         return execution
 
-    def _open_log(self, execution: CellExecution) -> ExecutionLog:
+    def _open_log(self, execution: CellExecution, started: float) -> ExecutionLog:
         """Begin the log of an execution that has none yet; raises `Unavailable` while there is no room for it."""
         record = execution.record
-        log = self._books.create(record.owner, record.id, limit_bytes=self._log_bytes)
+        log = self._books.create(
+            record.owner, record.id, limit_bytes=self._log_bytes, started=started
+        )
         execution.record = self._name_log(record, log)
         return log
 
@@ -275,9 +277,7 @@ class Executions:
         self._hooks.tell(ExecutionStarted(resident.id, execution.id, execution.record.kind, shown))
 
     def _go_on(self, resident: Resident, execution: ProcessExecution | CellExecution) -> None:
-        """See an execution through in a task of its own; it can be read at once."""
-        if isinstance(execution, CellExecution):
-            execution.try_put_down()
+        """See an execution through in a task of its own."""
         self._tasks.start_soon(self._see_through, resident, execution)
 
     async def _see_through(

@@ -69,10 +69,17 @@ _WORDS = {kind: word for word, kind in _KINDS.items()}
 class KeptRecords:
     """A node's records in its data directory and database. Everything is called in the event loop's thread."""
 
-    def __init__(self, journal: Journal, store: Store, node: str) -> None:
+    def __init__(
+        self, journal: Journal, store: Store, node: str, *, is_alone: bool = False
+    ) -> None:
+        """`is_alone`: no other node writes to this database."""
         self._journal = journal
         self._store = store
         self._node = node
+        self._is_alone = is_alone
+        # The ids of all sandboxes that there have been, and maybe some that were forgotten since.
+        self._known: set[SandboxId] = set()
+        self._newest: set[SandboxId] = set()  # those of them that came while the database was asked
         self._living = LivingSandboxes()
         self._unsettled: dict[_Place, Change] = {}
         self._settling: asyncio.Task[None] | None = None
@@ -84,7 +91,8 @@ class KeptRecords:
     @classmethod
     def at(cls, folder: Path, node: str, database: str | None = None) -> KeptRecords:
         """Return the records in a data directory, with a database there or at another address."""
-        return cls(Journal(folder / "journal"), Store(database or _own_database(folder)), node)
+        store = Store(database or _own_database(folder))
+        return cls(Journal(folder / "journal"), store, node, is_alone=database is None)
 
     @property
     def is_healthy(self) -> bool:
@@ -108,6 +116,7 @@ class KeptRecords:
             with _soon(_OPEN_SECONDS):
                 settled = await self._store.open(self._node)
                 living = await self._store.living(self._node)
+                await self._learn_ids()
             entries = await to_thread.run_sync(self._journal.open, settled)
             self._settled = settled
             for record in living:
@@ -166,6 +175,9 @@ class KeptRecords:
         """Hold a change until the database has it."""
         if isinstance(change.record, SandboxRecord):
             self._living.take(change.record)
+            if self._is_alone:
+                self._known.add(change.record.id)
+                self._newest.add(change.record.id)
         self._unsettled[change.kind, change.key] = change
         self._some.set()
         if len(self._unsettled) >= _BATCH:
@@ -175,6 +187,16 @@ class KeptRecords:
 
     def living(self) -> Sequence[SandboxRecord]:
         return self._living.list()
+
+    def may_have_sandbox(self, sandbox_id: SandboxId) -> bool:
+        return not self._is_alone or sandbox_id in self._known
+
+    async def _learn_ids(self) -> None:
+        """Look which sandboxes there have been, so that nobody has to ask for one that is new."""
+        if self._is_alone:
+            self._newest = set()
+            self._known = await self._store.sandbox_ids() | self._newest
+            self._newest = set()
 
     async def find_sandbox(self, sandbox_id: SandboxId) -> SandboxRecord | None:
         return self._living.find(sandbox_id) or await self._find(SandboxRecord, (sandbox_id,))
@@ -268,6 +290,7 @@ class KeptRecords:
         with _soon(_PRUNE_SECONDS):
             await self._settle()
             await self._store.prune(self._node, before, keep)
+            await self._learn_ids()
 
     async def books(self) -> AbstractSet[str]:
         with _soon(_PRUNE_SECONDS):

@@ -49,9 +49,15 @@ class LogBooks:
         self._held: set[str] = set()  # the names of those in use, and of those that are free
 
     def create(
-        self, owner: str, execution: str, *, given: bytes = b"", limit_bytes: int = LIMIT_BYTES
+        self,
+        owner: str,
+        execution: str,
+        *,
+        given: bytes = b"",
+        limit_bytes: int = LIMIT_BYTES,
+        started: float | None = None,
     ) -> ExecutionLog:
-        """Begin the log of an execution that starts now.
+        """Begin the log of an execution that began now, or at an instant.
 
         Raises:
             Unavailable: the disk is full.
@@ -63,6 +69,7 @@ class LogBooks:
                 execution,
                 given=given,
                 limit_bytes=limit_bytes,
+                started=started,
                 sizes=sizes,
                 release=lambda log: self._give_back(owner, _FreeBook(files, log.sizes)),
             )

@@ -140,7 +140,9 @@ class Node:
         """
         rules = rules or NodeRules()
         self._engines = Engines(engine, others)
-        folders = None if spools is None else SpoolFolders(spools, rules.output_bytes)
+        folders = None
+        if spools is not None:
+            folders = SpoolFolders(spools, rules.output_bytes, partial(_in_thread, home))
         self._hosting = Hosting(self._engines, home.tasks, folders)
         self._records = records
         self._home = home
@@ -1105,6 +1107,10 @@ def _with_image(request: SandboxRequest, templates: Templates, engine: str) -> S
 
 def _with_workspace(request: SandboxRequest, hold: WorkspaceHold) -> SandboxRequest:
     return replace(request, spec=replace(request.spec, workspace=hold.kept))
+
+
+def _in_thread(home: Home, work: Callable[[], None]) -> None:
+    home.tasks.start_soon(anyio.to_thread.run_sync, work)
 
 
 @contextmanager

@@ -44,6 +44,12 @@ class ProgramRecords(MemoryRecords):
                     f"sandbox {record.id} cannot be remembered in {self._folder}: {error.strerror}"
                 ) from error
 
+    def may_have_sandbox(self, sandbox_id: SandboxId) -> bool:
+        """Whether there may have been a sandbox of this id, here or, if it is persistent, in another program."""
+        return (
+            super().may_have_sandbox(sandbox_id) or find_kept(self._folder, sandbox_id) is not None
+        )
+
     async def find_sandbox(self, sandbox_id: SandboxId) -> SandboxRecord | None:
         """Return a sandbox of this program, or a persistent one of another."""
         return await super().find_sandbox(sandbox_id) or find_kept(self._folder, sandbox_id)

@@ -184,6 +184,10 @@ class Records(Protocol):
         """Return the sandboxes of this node that have not ended, the oldest first."""
         ...
 
+    def may_have_sandbox(self, sandbox_id: SandboxId) -> bool:
+        """Whether there may have been a sandbox of this id; if not, that is certain, and costs next to nothing to learn."""
+        ...
+
     async def find_sandbox(self, sandbox_id: SandboxId) -> SandboxRecord | None:
         """Return a sandbox, living or not; None if nothing is known of it. Raises `Unavailable`."""
         ...
@@ -360,6 +364,9 @@ class MemoryRecords:
     def living(self) -> Sequence[SandboxRecord]:
         with self._guard:
             return self._living.list()
+
+    def may_have_sandbox(self, sandbox_id: SandboxId) -> bool:
+        return self._living.find(sandbox_id) is not None or sandbox_id in self._dead
 
     async def find_sandbox(self, sandbox_id: SandboxId) -> SandboxRecord | None:
         return self._living.find(sandbox_id) or self._dead.get(sandbox_id)

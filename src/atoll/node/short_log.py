@@ -1,7 +1,7 @@
 """The log of a cell that gave little: all of its events, kept in its record instead of in a book.
 
-Most cells end within a moment and print a line. While one runs, its kernel's files hold what it has said, and another node would hear
-it again from there; so nothing has to be written before its end, which is written with its record. Nobody is shown any of it before.
+Most cells end soon and print a line. While one runs, its kernel's files hold what it has said, and another node would hear it again
+from there; so nothing has to be written before its end, which is written with its record. Whoever asks before gets it a log instead.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 from atoll.node.execution_log import LIMIT_BYTES
@@ -19,11 +20,18 @@ _MOST_SPARE = 32
 class SpoolFolders:
     """All such folders of a node, in one directory; those in use are named by whoever uses them.
 
-    Of each stream that a cell prints on they hold `output_bytes`; nobody would keep more of it.
+    Of each stream that a cell prints on they hold `output_bytes`; nobody would keep more of it. Files are emptied `in_background`, if
+    that is given: it takes longer than all else of a sandbox's end. What is not done by the end of the node, the next one does.
     """
 
-    def __init__(self, folder: Path, output_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        output_bytes: int = LIMIT_BYTES,
+        in_background: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
         self.output_bytes = output_bytes
+        self._in_background = in_background
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._spare = [each for each in os.listdir(folder) if each.startswith(_SPARE)]
@@ -60,11 +68,20 @@ class SpoolFolders:
 
     def give_back(self, folder: Path) -> None:
         """Take a folder back that nobody needs any more; one that is gone is fine."""
+        if self._in_background is None:
+            self._take_back(folder)
+        else:
+            self._in_background(partial(self._take_back, folder))
+
+    def _take_back(self, folder: Path) -> None:
         if len(self._spare) >= _MOST_SPARE or not _empty(folder):
             shutil.rmtree(folder, ignore_errors=True)
             return
         spare = f"{_SPARE}{secrets.token_hex(8)}"
-        os.rename(folder, self._folder / spare)
+        try:
+            os.rename(folder, self._folder / spare)
+        except FileNotFoundError:
+            return  # somebody tidied up by hand
         self._spare.append(spare)
 
 

@@ -55,6 +55,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from atoll.errors import AtollError, InternalError, InvalidRequest, Unavailable, Unsupported
+from atoll.model.ids import SandboxId
 from atoll.node.records import (
     ExecutionRecord,
     Found,
@@ -279,6 +280,12 @@ class Store:
         async with self._connection() as connection:
             rows = await connection.execute(select(TABLES[kind]))
             return [from_fields(kind, row._asdict()) for row in rows]
+
+    @_uncancelled
+    async def sandbox_ids(self) -> set[SandboxId]:
+        """Return the ids of all sandboxes, living or not."""
+        async with self._connection() as connection:
+            return set(await connection.scalars(select(SANDBOXES.c.id)))
 
     @_uncancelled
     async def books(self) -> AbstractSet[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import socket
@@ -32,6 +33,8 @@ from atoll.server.traffic import Traffic
 _DRAIN_SECONDS = 10.0
 # Of a secret that strangers could try to guess, however slowly they are let.
 _LEAST_SECRET = 16
+# Of objects that were made and are still there; nearly all go by themselves.
+_COLLECT_AFTER = (20_000, 20, 50)
 _log = logging.getLogger(__name__)
 
 Door = tuple[Server, socket.socket]
@@ -63,10 +66,19 @@ async def serve(settings: Settings, welcome: Welcome | None = None) -> None:
                 _log.info("node.listens", extra={"socket": str(settings.socket_path)})
                 with turn_away_surplus(parts.traffic.tell_refusal) as surplus:
                     doors = _make_doors(parts, create_app(parts, spans), own, tcp, surplus)
+                    _collect_rarely()
                     if welcome is not None and tcp is not None:
                         welcome(parts, tcp.getsockname()[1])
                     await _listen(doors, parts.traffic, signals)
             _log.info("node.ends", extra={"sandboxes": len(parts.node.living())})
+
+
+def _collect_rarely() -> None:
+    """Look for garbage in cycles now and then, and never in what is loaded: that took a tenth of a sandbox's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+    gc.enable()  # the command line has switched it off until here
 
 
 def _check_reach(tcp: socket.socket, settings: Settings) -> None:

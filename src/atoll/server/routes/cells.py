@@ -38,6 +38,7 @@ from atoll.server.routes.executions import start_once
 router = APIRouter(tags=["kernels"])
 # Cells that may wait on one connection; who sends more waits until one has ended.
 _MOST_WAITING = 16
+_MOMENT = 0.005
 
 
 class RunMessage(ExecutionBody):
@@ -202,8 +203,10 @@ class _Line:
 
     async def _show(self, begun: _Begun) -> None:
         head = {"type": "events", "id": begun.message_id, "execution": begun.execution_id}
-        if begun.execution is not None and begun.execution.has_ended:
-            log = begun.execution.log
+        execution = begun.execution
+        # Most end soon, and what is not shown before that need not be written before.
+        if execution is not None and await execution.ends_within(_MOMENT):
+            log = execution.log
             if isinstance(log, ShortLog):
                 await self._socket.send_text(f'{json.dumps(head)[:-1]}, "events": {log.text}}}')
                 return

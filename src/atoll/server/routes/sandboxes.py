@@ -81,6 +81,8 @@ async def _create(parts: Parts, request: SandboxRequest, *, is_chosen: bool) -> 
 
 async def _check_free(parts: Parts, request: SandboxRequest) -> None:
     """Raise `Conflict` if there has been a sandbox of this id: it may be another's, whose history a new one would replace."""
+    if not parts.records.may_have_sandbox(request.spec.id):
+        return
     known = await parts.records.find_sandbox(request.spec.id)
     if known is not None and (known.owner != request.owner or _was_made(known.reason)):
         raise Conflict(f"there has been a sandbox {known.id}; leave the id out to get a new one")
