@@ -141,7 +141,8 @@ class CellExecution(Execution):
             outcome = {"status": CellStatus.DIED.value, "reason": error.message}
             state = ExecutionState.LOST
         if not self._try_finish_short(outcome, state):
-            await self._settle()
+            if not self._is_left:
+                await self._settle()
             await self.finish(outcome, state)
 
     async def _outcome(self) -> Mapping[str, Any]:
