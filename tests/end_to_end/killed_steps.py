@@ -190,7 +190,7 @@ STEPS: Mapping[str, Step] = {
     "destroy.released": _after(f"{_ENGINE}.sandbox:NamespaceSandbox._release"),
     "destroy.removed": _after(f"{_ENGINE}.sandbox:NamespaceSandbox._remove"),
     "destroy.spools_removed": _after(f"{_NODE}.hosted:HostedSandbox.destroy"),
-    "destroy.end_written": _after(f"{_NODE}.node:Node._write_end"),
+    "destroy.end_written": _after(f"{_NODE}.roster:Roster.write_end"),
     # What is remembered.
     "journal.torn": _half(f"{_NODE}.journal:Journal._write"),
     "journal.written": _after(f"{_NODE}.journal:Journal.append"),
@@ -209,7 +209,9 @@ STEPS: Mapping[str, Step] = {
         f"{_ENGINE}.engine:NamespaceEngine._adopt", chapter=Chapter.START
     ),
     "adopt.kernels_taken": _after(f"{_NODE}.hosting:Hosting.adopt", chapter=Chapter.START),
-    "adopt.sandbox_written": _after(f"{_NODE}.node:Node._adopt", chapter=Chapter.START),
+    "adopt.sandbox_written": _after(
+        f"{_NODE}.sandbox_adoption:SandboxAdoption._adopt", chapter=Chapter.START
+    ),
     "adopt.sandboxes_done": _after(f"{_NODE}.node:Node.adopt", chapter=Chapter.START),
     "adopt.log_opened": _after(f"{_NODE}.executions:Executions.resume_log", chapter=Chapter.START),
     "adopt.process_taken": _after(

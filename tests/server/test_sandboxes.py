@@ -12,7 +12,7 @@ from atoll.errors import Conflict, InvalidRequest, NotFound, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.limits import Limits, LimitsInfo
 from atoll.model.sandbox import SandboxInfo, SandboxState
-from atoll.node.node import GONE_MEANWHILE, NEVER_MADE, NOT_TAKEN_OVER
+from atoll.node.sandbox_adoption import GONE_MEANWHILE, NEVER_MADE, NOT_TAKEN_OVER
 from atoll.server.answers import SandboxTreeAnswer, TreeNodeAnswer, delete_reason
 from tests.cgroup_access import has_cgroups
 

@@ -77,7 +77,9 @@ class EmbeddedNode:
         self.portal.start_task_soon(owner.tasks.start_soon, self.sandboxes.run)
         over = [each for each in list_kept(kept) if each.engine == engine]
         if over:
-            self.portal.start_task_soon(owner.tasks.start_soon, self.sandboxes.end_kept, over)
+            self.portal.start_task_soon(
+                owner.tasks.start_soon, self.sandboxes.stopping.end_kept, over
+            )
 
     def _wake(self, function: Callable[..., object], *args: object) -> None:
         """Run a function in the node's event loop, soon; in that loop or any thread."""

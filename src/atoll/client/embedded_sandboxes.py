@@ -89,7 +89,7 @@ class Claim:
     async def stop(self) -> None:
         """End all that runs in the sandbox, which has to be open; its files are kept."""
         assert self._resident is not None
-        await self.node.sandboxes.stop(self._resident)
+        await self.node.sandboxes.stopping.stop(self._resident)
         with self._guard:
             self._is_stopped = True
 
@@ -100,7 +100,7 @@ class Claim:
             if self._resident is not None:
                 await self._resident.hosted.resume()
             return
-        resident = await sandboxes.resume_stopped(self.request.spec.id)
+        resident = await sandboxes.stopping.resume(self.request.spec.id)
         with self._guard:
             self._resident, self._is_stopped = resident, False
 
@@ -154,7 +154,7 @@ def find_claim(sandbox_id: str) -> Claim:
     kept = find_kept(kept_sandboxes(data_directory()), sandbox_id)
     if kept is not None:
         node = share_node(kept.engine)
-        return _claim_on(node, node.portal.call(node.sandboxes.resume_stopped, kept.id))
+        return _claim_on(node, node.portal.call(node.sandboxes.stopping.resume, kept.id))
     raise NotFound(
         f"there is no sandbox {str(sandbox_id)[:80]!r} in this process; Sandbox.list() tells which there are",
         sandbox=str(sandbox_id)[:80],

@@ -23,10 +23,10 @@ from atoll.node.executions import Executions, feed_stdin, relay_slot
 from atoll.node.hooks import Hooks
 from atoll.node.kernel_spool import SpooledRequest
 from atoll.node.kernels import Kernel
-from atoll.node.node import Adoption
 from atoll.node.output_pump import Relays
 from atoll.node.records import ExecutionRecord, Records
 from atoll.node.residents import Resident
+from atoll.node.sandbox_adoption import Adoption
 from atoll.node.short_log import ShortLog
 from atoll.node.stdin_feed import stdin_slot
 

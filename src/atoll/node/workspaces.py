@@ -33,6 +33,8 @@ from atoll.model.sandbox import KeptWorkspace, SandboxRequest, WorkspaceInfo, ch
 from atoll.model.sizes import MIB, format_size
 from atoll.node.removal import remove_tree
 
+# Under which name an engine keeps the lock on a sandbox's workspace for the next node.
+LOCK_SLOT = "workspace"
 _FACTS, _LOCK, _CONTENTS = "facts.json", "lock", "contents"
 # No id begins so: what is being made, and what is being removed.
 _NEW, _GONE = ".new-", ".gone-"
@@ -544,6 +546,10 @@ class WorkspaceHold:
     def lock(self) -> int:
         """What has to be held by whoever keeps the sandbox alive."""
         return self._lock
+
+    def put_into(self, request: SandboxRequest) -> SandboxRequest:
+        """Return the request for a sandbox with it."""
+        return replace(request, spec=replace(request.spec, workspace=self.kept))
 
     def release(self) -> None:
         """Let the next sandbox have it, or remove it if that was asked for; safe to call twice."""

@@ -22,8 +22,8 @@ from atoll.model.template import TemplateInfo
 from atoll.model.tree import TreeReport
 from atoll.node.background import ProcessStatus
 from atoll.node.listening_ports import ListeningPort
-from atoll.node.node import GONE_MEANWHILE, NEVER_MADE, NOT_TAKEN_OVER
 from atoll.node.pool import ShelfInfo
+from atoll.node.sandbox_adoption import GONE_MEANWHILE, NEVER_MADE, NOT_TAKEN_OVER
 from atoll.server.labels import INTERACTIVE, LABEL, PUBLIC, shown_labels
 from atoll.server.texts import plain
 

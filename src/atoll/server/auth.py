@@ -148,7 +148,7 @@ def _is_own_sandbox(parts: Parts, caller: Caller, named: Mapping[str, Any]) -> b
     if key == caller.sandbox:
         return True
     try:
-        return parts.node.find_any(key, caller.owner).id == caller.sandbox
+        return parts.node.roster.find(key, caller.owner).id == caller.sandbox
     except NotFound:
         return False
 

@@ -78,7 +78,7 @@ class Parts:
     async def describe(self, key: str, owner: str) -> SandboxInfo:
         """Return facts about a sandbox by its id, living or not, or a living one by its name; raises `NotFound`."""
         try:
-            return self.node.find_any(key, owner).info
+            return self.node.roster.find(key, owner).info
         except NotFound:
             return await self.node.describe(SandboxId(key), owner)
 
@@ -117,7 +117,7 @@ class Parts:
     def id_of(self, sandbox: str, owner: str) -> str:
         """Return the id of a living sandbox that is named by it or by its name; else the name itself."""
         try:
-            return self.node.find_any(sandbox, owner).id
+            return self.node.roster.find(sandbox, owner).id
         except NotFound:
             return sandbox
 

@@ -14,8 +14,9 @@ from atoll.model.process import Command
 from atoll.model.sandbox import SandboxInfo, SandboxRequest
 from atoll.node.execution import Execution
 from atoll.node.executions import Executions
-from atoll.node.node import NEVER_MADE, Node
+from atoll.node.node import Node
 from atoll.node.residents import Resident
+from atoll.node.sandbox_adoption import NEVER_MADE
 from atoll.server.labels import ONE_SHOT, PLANNED, PROGRAM
 
 _log = logging.getLogger(__name__)

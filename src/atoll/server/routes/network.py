@@ -56,7 +56,7 @@ async def follow_attempts(
     """Send what a sandbox tries to reach as it happens, one JSON object per line, until it is no more."""
     info = await parts.describe(sandbox, owner)
     attempts = parts.node.outlets.follow_attempts(
-        info.id, start, is_over=lambda: not parts.node.is_living(info.id)
+        info.id, start, is_over=lambda: parts.node.roster.find_living(info.id) is None
     )
     return Stream(_lines(attempts), NDJSON)
 

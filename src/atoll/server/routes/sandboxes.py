@@ -13,8 +13,9 @@ from atoll.errors import Conflict, InvalidRequest, NotFound, Unsupported
 from atoll.model.ids import SandboxId
 from atoll.model.sandbox import SandboxRequest, SandboxState
 from atoll.node.idempotency import KeyedRequest
-from atoll.node.node import NEVER_MADE, NOT_CREATED
+from atoll.node.node import NOT_CREATED
 from atoll.node.residents import Resident
+from atoll.node.sandbox_adoption import NEVER_MADE
 from atoll.server.answers import (
     ChangedAnswer,
     CountAnswer,
@@ -201,16 +202,16 @@ async def clean_sandbox(sandbox: SandboxKey, parts: Here, owner: Owner) -> None:
 @router.put("/sandboxes/{sandbox}/stop", status_code=204)
 async def stop_sandbox(sandbox: SandboxKey, parts: Here, owner: Owner) -> None:
     """End every process of a persistent sandbox; its files stay, and it keeps its id until its lifetime is over."""
-    found = parts.node.find_any(sandbox, owner)
+    found = parts.node.roster.find(sandbox, owner)
     if isinstance(found, Resident):
-        await parts.node.stop(found)
+        await parts.node.stopping.stop(found)
 
 
 @router.delete("/sandboxes/{sandbox}/stop", status_code=204)
 async def resume_stopped_sandbox(sandbox: SandboxKey, parts: Here, owner: Owner) -> None:
     """Have a sandbox that was stopped go on with its files; one that runs is fine."""
-    if not isinstance(parts.node.find_any(sandbox, owner), Resident):
-        await parts.node.resume_stopped(sandbox, owner)
+    if not isinstance(parts.node.roster.find(sandbox, owner), Resident):
+        await parts.node.stopping.resume(sandbox, owner)
 
 
 @router.post("/sandboxes/{sandbox}/fork", responses=NOT_YET)
