@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -18,6 +18,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from atoll.engines.cgroups.files import remove_all
+from atoll.engines.cgroups.layout import detect
+from atoll.engines.cgroups.settings import NEEDED
 from atoll.engines.contract import Feature, Sandbox
 from atoll.engines.namespaces import channel, idmap
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
@@ -55,10 +58,17 @@ async def engine(tmp_path: Path) -> AsyncIterator[NamespaceEngine]:
 
 @contextmanager
 def host(
-    data_dir: Path, what: str, *, lease_seconds: float = 60.0, token: str = ""
+    data_dir: Path,
+    what: str,
+    *,
+    lease_seconds: float = 60.0,
+    token: str = "",
+    entries: Sequence[Path] = (),
 ) -> Iterator[tuple[IO[str], subprocess.Popen[str]]]:
-    """A program that makes sandboxes, killed at the end."""
-    argv = [sys.executable, "-m", "tests.engines.namespaces.lasting_host"]
+    """A program that makes sandboxes, killed at the end; it enters cgroups first by their lists."""
+    enter = "".join(f"echo 0 >{each} && " for each in entries)
+    argv = ["sh", "-c", f'{enter}exec "$@"', "sh"]
+    argv += [sys.executable, "-m", "tests.engines.namespaces.lasting_host"]
     argv += [str(data_dir), str(lease_seconds), what, token]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -68,9 +78,11 @@ def host(
             process.kill()
 
 
-def leave_behind(data_dir: Path, what: str, *, lease_seconds: float = 60.0) -> dict[str, str]:
+def leave_behind(
+    data_dir: Path, what: str, *, lease_seconds: float = 60.0, entries: Sequence[Path] = ()
+) -> dict[str, str]:
     """Return what a program has made that was killed then."""
-    with host(data_dir, what, lease_seconds=lease_seconds) as (lines, _process):
+    with host(data_dir, what, lease_seconds=lease_seconds, entries=entries) as (lines, _process):
         made = json.loads(lines.readline())
         assert isinstance(made, dict)
         return made
@@ -122,6 +134,45 @@ async def test_commands_go_on(engine: NamespaceEngine, tmp_path: Path) -> None:
     await cat.close_stdin()
     assert [output.data async for output in cat.output()] == [b"after all"]
     assert (await cat.wait()).exit_code == 0
+
+
+@pytest.mark.cgroups
+async def test_a_program_in_another_cgroup_goes_on_with_their_limits(
+    engine: NamespaceEngine, tmp_path: Path
+) -> None:
+    with beside_us() as entries:
+        made = leave_behind(tmp_path, "pause", entries=entries)
+        sandbox = await engine.adopt(spec_of(made))
+        assert sandbox.info.limits.enforced_by["memory_bytes"] == "cgroup"
+        before = {path.parent for path in host_state.cgroup_directories(made["sandbox"])}
+        new = await engine.create(SandboxSpec())
+        assert {path.parent for path in host_state.cgroup_directories(new.id)} == before
+        await sandbox.resume()
+        await grows(sandbox, "count")
+        os.kill(keeper_of(tmp_path), signal.SIGKILL)
+        for each in (sandbox, new):
+            with anyio.fail_after(60):
+                await each.wait_ended()
+            await each.destroy()
+    # Whoever has made the cgroup in which they were may remove it when the last of them is gone.
+    fresh = await engine.create(SandboxSpec())
+    assert fresh.info.limits.enforced_by["memory_bytes"] == "cgroup"
+    assert {path.parent for path in host_state.cgroup_directories(fresh.id)}.isdisjoint(before)
+
+
+@contextmanager
+def beside_us() -> Iterator[list[Path]]:
+    """Make cgroups below our own, and give the lists by which a process enters them."""
+    layout = detect()
+    own = {layout.v1.get(each, layout.v2) for each in (*NEEDED, "freezer")} - {None}
+    made = [Path(str(path), f"beside-{os.getpid()}") for path in own]
+    for path in made:
+        path.mkdir()
+    try:
+        yield [path / "cgroup.procs" for path in made]
+    finally:
+        for each in made:
+            remove_all(sorted(each.glob("**/"), reverse=True))
 
 
 async def test_a_terminal_goes_on(engine: NamespaceEngine, tmp_path: Path) -> None:
