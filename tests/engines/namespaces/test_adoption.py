@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -22,10 +21,9 @@ from atoll.engines.cgroups.files import remove_all
 from atoll.engines.cgroups.layout import detect
 from atoll.engines.cgroups.settings import NEEDED
 from atoll.engines.contract import Feature, Sandbox
-from atoll.engines.namespaces import channel, idmap
+from atoll.engines.namespaces import idmap, parts
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
 from atoll.engines.namespaces.lasting_keeper import LastingKeeper
-from atoll.engines.namespaces.wire import KeeperHello
 from atoll.errors import Conflict, NotFound, Unavailable
 from atoll.model.ids import ProcessId, SandboxId, new_process_id, new_sandbox_id
 from atoll.model.process import Command, EndReason, ProcessEnd, TerminalSize
@@ -34,7 +32,7 @@ from atoll.model.template import PYTHON_TEMPLATE
 from tests import host_state
 from tests.campaigns import Campaign
 from tests.engine_fixtures import skip_unless_usable
-from tests.engines.namespaces.keepers import open_keeper
+from tests.engines.namespaces.keepers import keeper_of, open_keeper
 from tests.engines.namespaces.lasting_host import (
     COUNTING,
     kernel_spec,
@@ -136,43 +134,60 @@ async def test_commands_go_on(engine: NamespaceEngine, tmp_path: Path) -> None:
     assert (await cat.wait()).exit_code == 0
 
 
-@pytest.mark.cgroups
-async def test_a_program_in_another_cgroup_goes_on_with_their_limits(
-    engine: NamespaceEngine, tmp_path: Path
-) -> None:
-    with beside_us() as entries:
-        made = leave_behind(tmp_path, "pause", entries=entries)
-        sandbox = await engine.adopt(spec_of(made))
-        assert sandbox.info.limits.enforced_by["memory_bytes"] == "cgroup"
-        before = {path.parent for path in host_state.cgroup_directories(made["sandbox"])}
-        new = await engine.create(SandboxSpec())
-        assert {path.parent for path in host_state.cgroup_directories(new.id)} == before
-        await sandbox.resume()
-        await grows(sandbox, "count")
-        os.kill(keeper_of(tmp_path), signal.SIGKILL)
-        for each in (sandbox, new):
-            with anyio.fail_after(60):
-                await each.wait_ended()
-            await each.destroy()
-    # Whoever has made the cgroup in which they were may remove it when the last of them is gone.
-    fresh = await engine.create(SandboxSpec())
-    assert fresh.info.limits.enforced_by["memory_bytes"] == "cgroup"
-    assert {path.parent for path in host_state.cgroup_directories(fresh.id)}.isdisjoint(before)
-
-
-@contextmanager
+@pytest.fixture
 def beside_us() -> Iterator[list[Path]]:
-    """Make cgroups below our own, and give the lists by which a process enters them."""
+    """Cgroups below our own, one in every hierarchy."""
     layout = detect()
     own = {layout.v1.get(each, layout.v2) for each in (*NEEDED, "freezer")} - {None}
     made = [Path(str(path), f"beside-{os.getpid()}") for path in own]
     for path in made:
         path.mkdir()
-    try:
-        yield [path / "cgroup.procs" for path in made]
-    finally:
-        for each in made:
-            remove_all(sorted(each.glob("**/"), reverse=True))
+    yield made
+    remove_cgroups(made)
+
+
+def remove_cgroups(directories: Sequence[Path]) -> None:
+    for each in directories:
+        remove_all(sorted(each.glob("**/"), reverse=True))
+
+
+@pytest.mark.cgroups
+async def test_a_program_in_another_cgroup_goes_on_with_their_limits(
+    beside_us: list[Path], engine: NamespaceEngine, tmp_path: Path
+) -> None:
+    made = leave_behind(tmp_path, "pause", entries=[each / "cgroup.procs" for each in beside_us])
+    sandbox = await engine.adopt(spec_of(made))
+    assert sandbox.info.limits.enforced_by["memory_bytes"] == "cgroup"
+    before = {path.parent for path in host_state.cgroup_directories(made["sandbox"])}
+    new = await engine.create(SandboxSpec())
+    assert {path.parent for path in host_state.cgroup_directories(new.id)} == before
+    await sandbox.resume()
+    await until_there(sandbox, "count")
+    os.kill(keeper_of(tmp_path), signal.SIGKILL)
+    for each in (sandbox, new):
+        with anyio.fail_after(60):
+            await each.wait_ended()
+        await each.destroy()
+    # Whoever has made the cgroup in which they were may remove it when the last of them is gone.
+    remove_cgroups(beside_us)
+    fresh = await engine.create(SandboxSpec())
+    assert fresh.info.limits.enforced_by["memory_bytes"] == "cgroup"
+
+
+@pytest.mark.cgroups
+async def test_one_that_was_made_without_cgroups_goes_on_without(
+    engine: NamespaceEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "_find_tree", lambda *_: None)
+        old = await engine.create(SandboxSpec())
+        await engine.leave()
+    again = lasting_engine(tmp_path)
+    adopted = await again.adopt(SandboxSpec(id=old.id))
+    assert adopted.info.limits.enforced_by["memory_bytes"] == "watchdog"
+    new = await again.create(SandboxSpec())
+    assert new.info.limits.enforced_by["memory_bytes"] == "cgroup"
+    await again.close()
 
 
 async def test_a_terminal_goes_on(engine: NamespaceEngine, tmp_path: Path) -> None:
@@ -446,18 +461,6 @@ async def outer_id(sandbox: Sandbox) -> int:
 
 
 # --- what is killed -----------------------------------------------------------------------------------
-
-
-def keeper_of(data_dir: Path) -> int:
-    """Return the keeper's pid, which it tells also those whom it refuses."""
-    # By way of a descriptor: the path of a test's folder may be longer than that of a socket.
-    directory = os.open(data_dir / "keeper", os.O_PATH)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect(f"/proc/self/fd/{directory}/keeper.sock")
-        os.close(directory)
-        hello = channel.receive_only(connection, KeeperHello)
-        assert hello is not None
-        return int(hello.pid)
 
 
 def parts_of(keeper: int) -> list[str]:
