@@ -20,6 +20,8 @@ from typing import Any, NoReturn, TextIO, cast
 _MODULES = ("atoll.cli.up", "atoll.cli.serving", "sqlalchemy.dialects.sqlite.aiosqlite")
 _MESSAGE_BYTES = 1 << 16
 _STREAMS = (0, 1, 2)
+# In its environment: the list of a cgroup that it enters before anything else.
+ENTER_CGROUP = "ENTER_CGROUP"
 
 
 class Started:
@@ -151,6 +153,9 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
     for stream, fd in zip(_STREAMS, streams, strict=True):
         os.dup2(fd, stream)
     os.closerange(_STREAMS[-1] + 1, 1 << 16)
+    if entry := request["env"].pop(ENTER_CGROUP, None):
+        with open(entry, "w") as processes:
+            processes.write("0")
     if request["is_anew"]:
         argv = [sys.executable, "-P", "-m", "atoll", *request["words"]]
         os.execve(sys.executable, argv, request["env"])

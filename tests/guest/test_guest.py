@@ -39,6 +39,7 @@ class Stage:
 def inside(prepare: str, module: str, user: str = "root") -> Stage:
     """Return a stage that runs a module meant for guests alone, because loading is slow there."""
     alone = ["--confcutdir", INSIDE, "-p", "no:hypothesispytest", "--durations=5"]
+    alone += ["-o", "timeout=600"]
     return Stage(prepare, [*alone, f"{INSIDE}/{module}"], user)
 
 

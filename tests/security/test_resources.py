@@ -75,7 +75,7 @@ async def held(
     try:
         with pytest.MonkeyPatch.context() as patch:
             if not by_cgroup:
-                patch.setattr(parts, "_find_tree", lambda _name: None)
+                patch.setattr(parts, "_find_tree", lambda *_: None)
             first = await engine.create(SandboxSpec())
         by = first.info.limits.enforced_by["memory_bytes"]
         assert by == ("cgroup" if by_cgroup else "watchdog")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -18,11 +17,13 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from atoll.engines.cgroups.files import remove_all
+from atoll.engines.cgroups.layout import detect
+from atoll.engines.cgroups.settings import NEEDED
 from atoll.engines.contract import Feature, Sandbox
-from atoll.engines.namespaces import channel, idmap
+from atoll.engines.namespaces import idmap, parts
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
 from atoll.engines.namespaces.lasting_keeper import LastingKeeper
-from atoll.engines.namespaces.wire import KeeperHello
 from atoll.errors import Conflict, NotFound, Unavailable
 from atoll.model.ids import ProcessId, SandboxId, new_process_id, new_sandbox_id
 from atoll.model.process import Command, EndReason, ProcessEnd, TerminalSize
@@ -31,7 +32,7 @@ from atoll.model.template import PYTHON_TEMPLATE
 from tests import host_state
 from tests.campaigns import Campaign
 from tests.engine_fixtures import skip_unless_usable
-from tests.engines.namespaces.keepers import open_keeper
+from tests.engines.namespaces.keepers import keeper_of, open_keeper
 from tests.engines.namespaces.lasting_host import (
     COUNTING,
     kernel_spec,
@@ -55,10 +56,17 @@ async def engine(tmp_path: Path) -> AsyncIterator[NamespaceEngine]:
 
 @contextmanager
 def host(
-    data_dir: Path, what: str, *, lease_seconds: float = 60.0, token: str = ""
+    data_dir: Path,
+    what: str,
+    *,
+    lease_seconds: float = 60.0,
+    token: str = "",
+    entries: Sequence[Path] = (),
 ) -> Iterator[tuple[IO[str], subprocess.Popen[str]]]:
-    """A program that makes sandboxes, killed at the end."""
-    argv = [sys.executable, "-m", "tests.engines.namespaces.lasting_host"]
+    """A program that makes sandboxes, killed at the end; it enters cgroups first by their lists."""
+    enter = "".join(f"echo 0 >{each} && " for each in entries)
+    argv = ["sh", "-c", f'{enter}exec "$@"', "sh"]
+    argv += [sys.executable, "-m", "tests.engines.namespaces.lasting_host"]
     argv += [str(data_dir), str(lease_seconds), what, token]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -68,9 +76,11 @@ def host(
             process.kill()
 
 
-def leave_behind(data_dir: Path, what: str, *, lease_seconds: float = 60.0) -> dict[str, str]:
+def leave_behind(
+    data_dir: Path, what: str, *, lease_seconds: float = 60.0, entries: Sequence[Path] = ()
+) -> dict[str, str]:
     """Return what a program has made that was killed then."""
-    with host(data_dir, what, lease_seconds=lease_seconds) as (lines, _process):
+    with host(data_dir, what, lease_seconds=lease_seconds, entries=entries) as (lines, _process):
         made = json.loads(lines.readline())
         assert isinstance(made, dict)
         return made
@@ -122,6 +132,62 @@ async def test_commands_go_on(engine: NamespaceEngine, tmp_path: Path) -> None:
     await cat.close_stdin()
     assert [output.data async for output in cat.output()] == [b"after all"]
     assert (await cat.wait()).exit_code == 0
+
+
+@pytest.fixture
+def beside_us() -> Iterator[list[Path]]:
+    """Cgroups below our own, one in every hierarchy."""
+    layout = detect()
+    own = {layout.v1.get(each, layout.v2) for each in (*NEEDED, "freezer")} - {None}
+    made = [Path(str(path), f"beside-{os.getpid()}") for path in own]
+    for path in made:
+        path.mkdir()
+    yield made
+    remove_cgroups(made)
+
+
+def remove_cgroups(directories: Sequence[Path]) -> None:
+    for each in directories:
+        remove_all(sorted(each.glob("**/"), reverse=True))
+
+
+@pytest.mark.cgroups
+async def test_a_program_in_another_cgroup_goes_on_with_their_limits(
+    beside_us: list[Path], engine: NamespaceEngine, tmp_path: Path
+) -> None:
+    made = leave_behind(tmp_path, "pause", entries=[each / "cgroup.procs" for each in beside_us])
+    sandbox = await engine.adopt(spec_of(made))
+    assert sandbox.info.limits.enforced_by["memory_bytes"] == "cgroup"
+    before = {path.parent for path in host_state.cgroup_directories(made["sandbox"])}
+    new = await engine.create(SandboxSpec())
+    assert {path.parent for path in host_state.cgroup_directories(new.id)} == before
+    await sandbox.resume()
+    await until_there(sandbox, "count")
+    os.kill(keeper_of(tmp_path), signal.SIGKILL)
+    for each in (sandbox, new):
+        with anyio.fail_after(60):
+            await each.wait_ended()
+        await each.destroy()
+    # Whoever has made the cgroup in which they were may remove it when the last of them is gone.
+    remove_cgroups(beside_us)
+    fresh = await engine.create(SandboxSpec())
+    assert fresh.info.limits.enforced_by["memory_bytes"] == "cgroup"
+
+
+@pytest.mark.cgroups
+async def test_one_that_was_made_without_cgroups_goes_on_without(
+    engine: NamespaceEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "_find_tree", lambda *_: None)
+        old = await engine.create(SandboxSpec())
+        await engine.leave()
+    again = lasting_engine(tmp_path)
+    adopted = await again.adopt(SandboxSpec(id=old.id))
+    assert adopted.info.limits.enforced_by["memory_bytes"] == "watchdog"
+    new = await again.create(SandboxSpec())
+    assert new.info.limits.enforced_by["memory_bytes"] == "cgroup"
+    await again.close()
 
 
 async def test_a_terminal_goes_on(engine: NamespaceEngine, tmp_path: Path) -> None:
@@ -395,18 +461,6 @@ async def outer_id(sandbox: Sandbox) -> int:
 
 
 # --- what is killed -----------------------------------------------------------------------------------
-
-
-def keeper_of(data_dir: Path) -> int:
-    """Return the keeper's pid, which it tells also those whom it refuses."""
-    # By way of a descriptor: the path of a test's folder may be longer than that of a socket.
-    directory = os.open(data_dir / "keeper", os.O_PATH)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect(f"/proc/self/fd/{directory}/keeper.sock")
-        os.close(directory)
-        hello = channel.receive_only(connection, KeeperHello)
-        assert hello is not None
-        return int(hello.pid)
 
 
 def parts_of(keeper: int) -> list[str]:

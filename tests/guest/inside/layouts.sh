@@ -30,6 +30,20 @@ delegated_scope() {
     enter() { echo 0 >$top/scope/cgroup.procs; }
 }
 
+# A user's own systemd has a part of the hierarchy, makes a cgroup for each program, and gives it to that.
+user_systemd() {
+    delegate manager
+    echo "$all" >$top/manager/cgroup.subtree_control
+    mkdir $top/manager/init.scope $top/manager/app.slice
+    give $top/manager/init.scope
+    give $top/manager/app.slice
+    echo "$all" >$top/manager/app.slice/cgroup.subtree_control
+    enter() {
+        echo 0 >$top/manager/init.scope/cgroup.procs
+        export SCOPES=$top/manager/app.slice
+    }
+}
+
 delegate() {
     LAYOUT=v2
     mountpoint -q $top || mount -t cgroup2 -o nsdelegate cgroup2 $top
@@ -70,6 +84,9 @@ run_tests() {
     (
         enter
         cd /run/job/atoll
+        # As if it were installed.
+        mkdir -p src/atoll-0.dist-info
+        printf 'Metadata-Version: 2.1\nName: atoll\nVersion: 0\n' >src/atoll-0.dist-info/METADATA
         export HOME=$home LAYOUT PYTHONPATH=/opt/site-packages:src PYTHONDONTWRITEBYTECODE=1
         exec setpriv --reuid $user --regid $user --clear-groups \
             python3 -m pytest -p no:cacheprovider --junitxml=$result/junit.xml "$@"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,15 @@ class Layout:
         return (
             "hybrid" if len(versions) > 1 or (1 in versions and self.v2) else f"v{versions.pop()}"
         )
+
+    def around(self, directories: Iterable[Path]) -> Layout:
+        """Return it as a process sees it beside whose cgroups these directories are, at most one of each hierarchy."""
+        parents = {_device(directory): directory.parent for directory in directories}
+        if not parents:
+            return self
+        v1 = {each: parents.get(_device(own), own) for each, own in self.v1.items()}
+        v2 = None if self.v2 is None else parents.get(_device(self.v2), self.v2)
+        return Layout(v1, v2, _v2_controllers(v2))
 
 
 def detect(proc: Path = Path("/proc")) -> Layout:
@@ -72,6 +82,13 @@ def _below(mount_point: str, root: str, path: str) -> Path:
     if root != "/" and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]
     return Path(mount_point, path.lstrip("/"))
+
+
+def _device(directory: Path) -> int | None:
+    """Return what tells hierarchies apart; None if there is no such directory."""
+    with suppress(OSError):
+        return directory.stat().st_dev
+    return None
 
 
 def _v2_controllers(own: Path | None) -> frozenset[str]:

@@ -147,6 +147,16 @@ class LastingKeeper(KeeperConnection):
                 self._counts.pop(group, None)
 
 
+def find_lasting_keeper(lasting: Lasting) -> LastingKeeper | None:
+    """Return the keeper of a directory, if there is one.
+
+    Raises:
+        Conflict: another program is connected to it.
+    """
+    with _open_directory(lasting.directory) as directory:
+        return _find(directory)
+
+
 def open_lasting_keeper(program: Path, lasting: Lasting, *, rootless: bool) -> LastingKeeper:
     """Return the keeper of a directory; started if there is none.
 
@@ -156,14 +166,20 @@ def open_lasting_keeper(program: Path, lasting: Lasting, *, rootless: bool) -> L
     deadline = time.monotonic() + _ENDING_SECONDS
     with _open_directory(lasting.directory) as directory:
         while time.monotonic() < deadline:
-            with suppress(FileNotFoundError, ConnectionError):
-                # By way of the descriptor, because a socket's own path may have 107 bytes only.
-                return _connect(f"/proc/self/fd/{directory}/{_SOCKET}")
+            if (keeper := _find(directory)) is not None:
+                return keeper
             if not _start_lasting(program, directory, lasting, rootless=rootless):
                 time.sleep(_MOMENT)  # the last one has not ended yet
     raise Unavailable(
         f"the last keeper of {lasting.directory} did not end within {_ENDING_SECONDS:g} s; try again"
     )
+
+
+def _find(directory: int) -> LastingKeeper | None:
+    with suppress(FileNotFoundError, ConnectionError):
+        # By way of the descriptor, because a socket's own path may have 107 bytes only.
+        return _connect(f"/proc/self/fd/{directory}/{_SOCKET}")
+    return None
 
 
 def _connect(path: str) -> LastingKeeper:

@@ -7,6 +7,7 @@ import os
 import resource
 import secrets
 import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from atoll.engines.namespaces.keeper import OwnedKeeper
 from atoll.engines.namespaces.lasting_keeper import (
     Kept,
     LastingKeeper,
+    find_lasting_keeper,
     open_lasting_keeper,
     prepare_directory,
 )
@@ -105,8 +107,13 @@ class Parts:
     def replace_keeper(self, binaries: Path, lasting: Lasting) -> None:
         """Go on after the keeper was killed, and all sandboxes with it."""
         self._let_go()
+        tree = self.tree
+        if tree is not None and not all(each.parent.is_dir() for each in tree.directories):
+            # An earlier program had its cgroups there, in one that is gone with the last process in it.
+            tree.release()
+            tree = _find_tree(_tree_name(lasting))
         self.keeper = open_keeper(binaries, lasting, rootless=self.ids is None)
-        self.tree = _open_tree(self.tree, self.keeper, self.memory_bytes)
+        self.tree = _open_tree(tree, self.keeper, self.memory_bytes)
         self.keep_engine()
         self.clean_tree()
 
@@ -176,14 +183,19 @@ def open_parts(
     if rootless or lasting is not None:
         _raise_descriptor_limit()
     with ExitStack() as undo:
-        # Before the keeper is started, which stays in this process's cgroup.
-        tree = _find_tree(_tree_name(lasting))
+        found = None if lasting is None else find_lasting_keeper(lasting)
+        left = _recall(found, undo)
+        tree = _find_tree(_tree_name(lasting), _places(left))
         if tree is not None:
             undo.callback(tree.release if lasting is not None else tree.remove)
-        keeper = open_keeper(binaries, lasting, rootless=rootless)
-        undo.callback(keeper.leave)
+        keeper: Keeper
+        if found is None:
+            # After the cgroups were found: it stays in the one that this process is in by then.
+            keeper = open_keeper(binaries, lasting, rootless=rootless)
+            left = _recall(keeper, undo)
+        else:
+            keeper = found
         most = memory_bytes or most_memory()
-        left = sort_by_group(keeper.recall()) if isinstance(keeper, LastingKeeper) else {}
         ids, zygote_id = _open_ids(data_dir, left.get(_ENGINE, Leftover()))
         if ids is not None:
             undo.callback(ids.close)
@@ -193,6 +205,24 @@ def open_parts(
         undo.pop_all()
     parts.clean_tree()
     return parts
+
+
+def _recall(keeper: Keeper | None, undo: ExitStack) -> dict[str, Leftover]:
+    """Return what a keeper holds, which is let go if the rest fails."""
+    if keeper is None:
+        return {}
+    undo.callback(keeper.leave)
+    return sort_by_group(keeper.recall()) if isinstance(keeper, LastingKeeper) else {}
+
+
+def _places(left: Mapping[str, Leftover]) -> Iterator[Path]:
+    """Yield where an earlier program has its cgroups: this one was perhaps started in another part of the hierarchy."""
+    claims = left.get(_ENGINE, Leftover()).look("claims")
+    for fd in () if claims is None else claims.fds:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        with suppress(OSError):  # it was removed, or cannot be reached from here
+            if os.path.samestat(path.stat(), os.fstat(fd)):
+                yield path
 
 
 def open_keeper(binaries: Path, lasting: Lasting | None, *, rootless: bool) -> Keeper:
@@ -249,9 +279,9 @@ def _tree_name(lasting: Lasting | None) -> str:
     return PREFIX + hashlib.sha256(mark.encode()).hexdigest()[:12]
 
 
-def _find_tree(name: str) -> CgroupTree | None:
+def _find_tree(name: str, places: Iterable[Path] = ()) -> CgroupTree | None:
     try:
-        return find_tree(name, detect())
+        return find_tree(name, detect().around(places))
     except Unavailable:
         return None  # limits then say what enforces them instead, and the doctor says why
 
