@@ -80,7 +80,7 @@ class BashExecutor:
         self.count = 1
         self._number = 0
         self._shell = 0
-        self._lines = self._code = self._status = -1
+        self._lines = self._code = self._status = self._terminal = -1
 
     def connect(self, kernel: Any) -> None:
         """Take part in what the kernel does about Ctrl-C; commands ask nobody, their standard input is at its end."""
@@ -180,7 +180,7 @@ class BashExecutor:
         lines, self._lines = os.pipe()
         code, self._code = os.pipe()
         self._status, status = os.pipe()
-        nothing = os.open(os.devnull, os.O_WRONLY)
+        nothing = self._open_nothing()
         # In this order: none may be overwritten before it has been passed on.
         given = {0: lines, _CODE: code, _STATUS: status, _ERRORS: os.dup(2), 2: nothing}
         actions = [(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in given.items()]
@@ -196,10 +196,24 @@ class BashExecutor:
             os.close(descriptor)
         _write_all(self._lines, _PREPARE + _WORDS)
 
+    def _open_nothing(self) -> int:
+        """Return what takes the shell's complaints about its start: a terminal that nobody sees, where there are any.
+
+        Whenever a command is killed, the shell wants to set right the terminal that it has begun with, and else would complain
+        about that, too.
+        """
+        try:
+            self._terminal, terminal = os.openpty()
+        except OSError:
+            return os.open(os.devnull, os.O_WRONLY)
+        return terminal
+
     def _bury(self) -> str:
         """Let go of a shell that has ended; return how it did."""
-        for descriptor in (self._lines, self._code, self._status):
-            os.close(descriptor)
+        for descriptor in (self._lines, self._code, self._status, self._terminal):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._terminal = -1
         _pid, status = os.waitpid(self._shell, 0)
         self._shell = 0
         if os.WIFSIGNALED(status):

@@ -319,3 +319,8 @@ def test_names_commands_and_files_are_completed(sandbox: Sandbox) -> None:
 def test_a_sandbox_without_a_python_session_has_bash(engine: str) -> None:
     with Sandbox(template="base", engine=engine) as base:
         assert bash(base, "echo here").stdout == "here\n"
+
+
+def test_a_command_that_is_killed_leaves_no_complaint_of_a_terminal(sandbox: Sandbox) -> None:
+    cell = bash(sandbox, "bash -c 'kill -SEGV $$'; (bash -c 'kill -9 $$'); echo $?")
+    assert (cell.stdout, cell.stderr) == ("137\n", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atoll.errors import InvalidRequest, LimitExceeded
-from atoll.model.packages import parse_packages
+from atoll.model.packages import are_exact, parse_packages
 
 
 def test_versions_by_name_and_lists_say_the_same() -> None:
@@ -14,6 +14,7 @@ def test_versions_by_name_and_lists_say_the_same() -> None:
     assert parse_packages(by_name) == parse_packages(as_list)
     assert parse_packages(by_name) == ("matplotlib", "pandas==2.2.3", "six>=1.16,<2")
     assert parse_packages({"a[b,c]": "1"}) == ("a[b,c]==1",)
+    assert parse_packages({"lodash": ">=4", "is": "~1.2"}, "node") == ("is@~1.2", "lodash@>=4")
     assert parse_packages({"lodash": "4.17.21", "@types/node": "^20"}, "node") == (
         "@types/node@^20",
         "lodash@4.17.21",
@@ -59,3 +60,11 @@ def test_what_is_no_list_of_packages_is_refused() -> None:
         parse_packages({"jsonlite": "1"}, "r")
     with pytest.raises(LimitExceeded, match="200"):
         parse_packages([f"p{number}" for number in range(201)])
+
+
+def test_only_versions_that_are_said_in_full_are_the_same_tomorrow() -> None:
+    assert are_exact(("pandas==2.2.3",), "python")
+    assert not are_exact(("pandas>=2",), "python")
+    assert are_exact(("@a/b@1.2.3", "c@1.0.0-beta.2"), "node")
+    for loose in ("c", "@a/b", "c@1", "c@^1.2.3", "c@1.2", "c@latest", "c@1.2.x"):
+        assert not are_exact((loose,), "node"), loose

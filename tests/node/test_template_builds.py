@@ -102,7 +102,7 @@ def test_what_cannot_be_installed_is_told_in_the_installer_s_words(node: Embedde
         Sandbox.create(packages=["no-such-package-of-this-name==1"])
     with pytest.raises(InvalidRequest, match="is no package"):
         Sandbox(packages=["--index-url=x"])
-    with pytest.raises(InvalidRequest, match="go with template 'python'"):
+    with pytest.raises(InvalidRequest, match="go with template 'python' or 'node'"):
         Sandbox(template="base", packages=[PACKAGE])
     for name in ("python", "UP", "a b", "../x", ""):
         with pytest.raises(InvalidRequest, match="template name"):

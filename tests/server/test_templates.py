@@ -54,6 +54,24 @@ async def test_a_sandbox_is_made_with_packages(node: RunningNode) -> None:
             await client.call("POST", "/sandboxes", body={"packages": ["--help"]})
 
 
+async def test_a_sandbox_of_node_is_made_with_packages_of_npm_s(node: RunningNode) -> None:
+    async with node.client() as client:
+        body = {"template": "node", "packages": {"left-pad": "1.3.0"}}
+        box = await client.call("POST", "/sandboxes", body=body)
+        cell = {"kind": "cell", "code": "require('left-pad')('x', 3)", "wait": True}
+        ran = await client.call("POST", f"/sandboxes/{box['id']}/executions", body=cell)
+        assert ran["results"][0]["value"]["data"]["text/plain"] == "'  x'"
+        with pytest.raises(InvalidRequest, match="is no package"):
+            wrong = {"template": "node", "packages": ["left-pad==1.3.0"]}
+            await client.call("POST", "/sandboxes", body=wrong)
+        body = {"name": "of-npm", "packages": ["left-pad@1.3.0"], "language": "node"}
+        assert (await client.call("POST", "/templates", body=body))["language"] == "node"
+        await client.call("DELETE", "/templates/of-npm")
+        with pytest.raises(InvalidRequest, match="not of 'r'"):
+            body = {"name": "of-r", "packages": ["jsonlite"], "language": "r"}
+            await client.call("POST", "/templates", body=body)
+
+
 async def test_packages_go_into_one_sandbox(node: RunningNode) -> None:
     async with node.client() as client:
         box = await client.call("POST", "/sandboxes", body={"network": "registries"})

@@ -105,7 +105,7 @@ export interface SandboxOptions {
   network?: Network;
   /** By the variables that hold a placeholder inside. */
   secrets?: Readonly<Record<string, Secret>>;
-  /** Python packages that are installed besides. */
+  /** Packages that are installed besides: of Python, or with template "node" of npm. */
   packages?: readonly string[] | Readonly<Record<string, string>>;
   /** How it is isolated; a server that has another engine refuses. */
   engine?: string;

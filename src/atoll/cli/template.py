@@ -5,12 +5,15 @@ from __future__ import annotations
 from argparse import Namespace
 
 from atoll.cli.arguments import Misuse, Parser
+from atoll.model.language import PYTHON
+from atoll.model.packages import BUILT_LANGUAGES
 
 USAGE = "build NAME (PACKAGE … | --image IMAGE | --dockerfile DIR) | pull IMAGE | ls | inspect NAME | rm NAME …"
 SUMMARY = "Build, list, inspect or remove templates of packages or of images; pull images."
 DETAILS = (
     "Sandboxes of a template with packages start as fast as others, with the packages loaded: Sandbox(template=NAME)."
-    " Packages are written as pip takes them: pandas, pandas==2.2.3. They come from this machine's package index."
+    " Packages are written as pip takes them: pandas, pandas==2.2.3; with --language node as npm does: lodash@4.17.21."
+    " They come from this machine's package index."
     " IMAGE is docker-archive:FILE.tar (of docker save), oci:DIRECTORY, or what a registry calls it: python:3.13,"
     " registry.example/team/tool@sha256:…. Sandboxes see its files instead of this machine's."
     " With --dockerfile, docker or podman builds it, keeps the image and makes sandboxes of it; other engines see its files."
@@ -31,6 +34,11 @@ def add_arguments(parser: Parser) -> None:
         metavar="MODULE",
         action="append",
         help="have kernels find this module loaded; else those of the packages; repeatable",
+    )
+    parser.add_argument(
+        "--language",
+        choices=BUILT_LANGUAGES,
+        help="whose packages they are; else python",
     )
     parser.add_argument(
         "--image",
@@ -69,7 +77,8 @@ def execute(options: Namespace) -> int:
                     is_unpacked=not options.no_unpack,
                     as_json=options.json,
                 )
-            return templates.build(name, packages, options.preload, as_json=options.json)
+            language = options.language or PYTHON.name
+            return templates.build(name, packages, language, options.preload, as_json=options.json)
         case "pull":
             engine = options.engine or _USUAL_ENGINE
             return templates.pull(options.words[0], engine=engine, as_json=options.json)
@@ -92,8 +101,15 @@ def _check(options: Namespace) -> None:
             "'atoll template build' needs a name, and packages, --image or --dockerfile; 'pull' an image,"
             " 'inspect' a name, 'rm' names, 'ls' nothing"
         )
-    if action != "build" and (sources or options.preload is not None):
-        raise Misuse("--preload, --image and --dockerfile are for 'atoll template build'")
+    asked = (options.preload, options.language)
+    if action != "build" and (sources or asked != (None, None)):
+        raise Misuse(
+            "--language, --preload, --image and --dockerfile are for 'atoll template build'"
+        )
+    if sources and options.language is not None:
+        raise Misuse("--language is for packages; an image has what it has")
+    if options.preload is not None and options.language not in (None, PYTHON.name):
+        raise Misuse("--preload is for packages of Python: a Node loads its own, always")
     if sources and options.preload is not None:
         raise Misuse("--preload is for packages; kernels of an image start by themselves")
     if options.engine is not None and action != "pull" and options.dockerfile is None:

@@ -34,16 +34,24 @@ Answer = TypeVar("Answer")
 
 
 def build(
-    name: str, packages: Sequence[str], preload: Sequence[str] | None, *, as_json: bool
+    name: str,
+    packages: Sequence[str],
+    language: str,
+    preload: Sequence[str] | None,
+    *,
+    as_json: bool,
 ) -> int:
     """Build a template, telling what the installer says, and print it."""
     check_built_name(name)
-    wanted = parse_packages(packages)
+    wanted = parse_packages(packages, language)
     if _names_node():
-        body = {"name": name, "packages": list(wanted), "preload": preload}
-        return _run_on_node(partial(_build_remote, body, as_json))
+        told = {"packages": list(wanted), "language": language, "preload": preload}
+        return _run_on_node(partial(_build_remote, {"name": name, **told}, as_json))
     return _build_here(
-        lambda builds: partial(builds.build, name, wanted, preload=preload, report=_tell), as_json
+        lambda builds: partial(
+            builds.build, name, wanted, language=language, preload=preload, report=_tell
+        ),
+        as_json,
     )
 
 
@@ -215,6 +223,7 @@ def _print(template: dict[str, Any], as_json: bool) -> int:
 def _package_rows(template: dict[str, Any]) -> Sequence[tuple[str, str]]:
     return [
         ("packages", " ".join(template["packages"])),
+        ("language", template["language"]),
         ("loaded", " ".join(template["preload"]) or "-"),
         ("holds", " ".join(template["distributions"])),
     ]

@@ -15,7 +15,7 @@ from atoll.model.kernel import Bundle, CellError, Event
 from atoll.model.language import find_kernel_language
 from atoll.model.limits import Limits
 from atoll.model.network import Network, NetworkMode
-from atoll.model.packages import Packages, parse_packages
+from atoll.model.packages import Packages, parse_packages_for
 from atoll.model.process import Output
 from atoll.model.sandbox import Manifest, Mount, SandboxRequest, SandboxSpec
 from atoll.model.secret import Secret
@@ -148,7 +148,7 @@ def make_request(
         workspace=None if workspace is None else WorkspaceId(workspace),
         remove_workspace=remove_workspace,
         secrets={} if secrets is None else secrets,
-        packages=parse_packages(packages),
+        packages=parse_packages_for(spec.template, packages),
     )
 
 

@@ -221,11 +221,11 @@ class EmbeddedErrands:
         return await anyio.to_thread.run_sync(self._node.sandboxes.templates.find, name)
 
     async def build_template(
-        self, name: str, packages: Sequence[str], preload: Sequence[str] | None
+        self, name: str, packages: Sequence[str], language: str, preload: Sequence[str] | None
     ) -> TemplateInfo:
         """Build a template with packages, or build it anew."""
         return await self._node.sandboxes.builds.build(
-            name, packages, preload=preload, report=note_step
+            name, packages, language=language, preload=preload, report=note_step
         )
 
     async def build_image_template(self, name: str, image: str) -> TemplateInfo:

@@ -443,7 +443,7 @@ class Errands(Protocol):
         ...
 
     async def build_template(
-        self, name: str, packages: Sequence[str], preload: Sequence[str] | None
+        self, name: str, packages: Sequence[str], language: str, preload: Sequence[str] | None
     ) -> TemplateInfo:
         """Build a template with packages, or build it anew."""
         ...

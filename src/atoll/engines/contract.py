@@ -499,7 +499,7 @@ class Process(Protocol):
 class KernelProcess(Process, Protocol):
     """The process of a kernel: it also has a channel, and can be followed without a task of its own.
 
-    While it is held, `channel`, `end`, `take_output`, `activity` and `ending` may be used in any one thread;
+    While it is held, `channel`, `end`, `take_output`, `activity`, `ending` and `explain` may be used in any one thread;
     everything else belongs to the event loop that made it.
     """
 
@@ -525,6 +525,10 @@ class KernelProcess(Process, Protocol):
     @property
     def ending(self) -> int:
         """A descriptor that is readable when the process has ended."""
+        ...
+
+    def explain(self, end: ProcessEnd) -> ProcessEnd:
+        """Return the end of something that the kernel ran, with the reason if a limit of the sandbox was that."""
         ...
 
     def hold(self) -> AbstractContextManager[None]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from atoll.errors import InvalidRequest, Unsupported
 from atoll.model.accounts import GROUP, PASSWD
-from atoll.model.guest import GUEST, GUEST_SOURCE, guest_files
+from atoll.model.guest import GUEST, GUEST_SOURCE, SYSTEM_PATH, guest_files
 from atoll.model.sandbox import HOSTS, NETWORK_FILES, SandboxSpec
 from atoll.model.template import BASE_TEMPLATE, NODE_TEMPLATE, R_TEMPLATE, TemplateTree
 
@@ -25,7 +25,8 @@ DENO = "/opt/deno"
 PACKAGES = "/opt/template"
 BUILT_PACKAGES = "/opt/packages"
 PROGRAMS = "/opt/atoll/bin"
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NODE_PROGRAMS = "/opt/atoll/node"
+NODE_MODULES = "/node_modules"
 EMPTY = "/.atoll/empty"
 R_HOMES = (Path("/usr/lib/R"), Path("/usr/lib64/R"))
 # Without these, what numpy is built on would start a thread for each processor as soon as it is loaded.
@@ -36,6 +37,22 @@ python3 -c 'import pip' 2> /dev/null && exec python3 -m pip "$@"
 wheel=$(python3 -c 'import ensurepip, glob, os
 print(*glob.glob(os.path.dirname(ensurepip.__file__) + "/_bundled/pip-*.whl"))')
 PYTHONPATH="$wheel${PYTHONPATH:+:$PYTHONPATH}" exec python3 -m pip "$@"
+"""
+# npm takes the nearest directory that has packages for the project: for every empty one that would be the root.
+_NPM = f"""#!/bin/sh
+IFS=:
+for folder in $PATH; do
+    [ "$folder" != {NODE_PROGRAMS} ] && [ -x "$folder/npm" ] && npm=$folder/npm && break
+done
+unset IFS
+[ -n "$npm" ] || {{ echo 'npm: not found' >&2; exit 127; }}
+case " $* " in *" -g "* | *" --global "* | *" --location"*) exec "$npm" "$@" ;; esac
+project=$PWD
+while [ "$project" != / ] && [ ! -f "$project/package.json" ] && [ ! -d "$project/node_modules" ]; do
+    project=$(dirname "$project")
+done
+[ "$project" != / ] || set -- --prefix "$PWD" "$@"
+exec "$npm" "$@"
 """
 _NSSWITCH = """passwd: files
 group: files
@@ -160,6 +177,20 @@ def python_env(tree: TemplateTree) -> dict[str, str]:
         "PYTHONPATH": f"{PACKAGES}:{BUILT_PACKAGES}",
         **ONE_THREAD,
     }
+
+
+def node_entries(tree: TemplateTree) -> Iterator[Entry]:
+    """Yield what a template with packages of Node's adds; they are found from every directory that has none nearer."""
+    yield Entry(Op.OVERLAY, BUILT_PACKAGES, str(tree.packages))
+    yield Entry(Op.SYMLINK, NODE_MODULES, f"{BUILT_PACKAGES}/node_modules")
+    yield Entry(Op.DIRECTORY, NODE_PROGRAMS)
+    yield Entry(Op.TEXT, f"{NODE_PROGRAMS}/npm", _NPM, is_executable=True)
+
+
+def node_env() -> dict[str, str]:
+    """Return the variables of such a template."""
+    env = base_env()
+    return {**env, "PATH": f"{NODE_PROGRAMS}:{BUILT_PACKAGES}/node_modules/.bin:{env['PATH']}"}
 
 
 def image_entries(tree: TemplateTree) -> Iterator[Entry]:

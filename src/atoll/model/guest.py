@@ -10,6 +10,8 @@ import atoll_guest
 # Below it, the package: this is what an interpreter inside has to look in.
 GUEST = "/opt/atoll/guest"
 GUEST_SOURCE = Path(atoll_guest.__file__).parent
+# Where the machine's own programs are seen inside, and looked for outside when a sandbox is to have them.
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Of the tree for kernels: what images have themselves, or kernels do without.
 _NOT_FOR_KERNELS = {"pip", "jedi", "parso", "psutil", "atoll_guest", "tests"}

@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from atoll.errors import InvalidRequest, LimitExceeded
+from atoll.model.language import language_of
+from atoll.model.template import NODE_TEMPLATE, PYTHON_TEMPLATE, R_TEMPLATE
 
 Packages = Mapping[str, str] | Sequence[str]
+
+# Whose packages a template can be built of, and so given to a sandbox when it is made.
+BUILT_LANGUAGES = ("python", "node")
 
 _MOST = 200
 _LONGEST = 200
@@ -23,6 +28,9 @@ _NODE = re.compile(
 _R = re.compile(r"([A-Za-z][A-Za-z0-9.]*[A-Za-z0-9])")
 
 
+_NEVER = re.compile(r"(?!)")
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """How the packages of a language are written."""
@@ -30,11 +38,20 @@ class _Kind:
     pattern: re.Pattern[str]
     between: str  # name and version; empty: there is no choice of versions
     example: str
+    comparisons: str = ""  # what a version may begin with that stands for itself between both
+    exact: re.Pattern[str] = _NEVER  # of what is the same whenever it is installed
 
 
 _KINDS = {
-    "python": _Kind(_PYTHON, "==", "'pandas', 'pandas==2.2.3' or 'pandas>=2,<3'"),
-    "node": _Kind(_NODE, "@", "'lodash', '@types/node' or 'lodash@4.17.21'"),
+    "python": _Kind(
+        _PYTHON, "==", "'pandas', 'pandas==2.2.3' or 'pandas>=2,<3'", "<>=!~", re.compile(".*==.*")
+    ),
+    "node": _Kind(
+        _NODE,
+        "@",
+        "'lodash', '@types/node' or 'lodash@4.17.21'",
+        exact=re.compile(r".+@=?\d+\.\d+\.\d+(?:[+-].*)?"),
+    ),
     "r": _Kind(_R, "", "'jsonlite'"),
 }
 
@@ -59,6 +76,46 @@ def parse_packages(packages: Packages, language: str = "python") -> tuple[str, .
     return tuple(sorted(dict.fromkeys(texts), key=str.lower))
 
 
+def parse_packages_for(template: str, packages: Packages) -> tuple[str, ...]:
+    """Return what sandboxes of a template are to have besides; errors as `parse_packages` and `check_packages_for`."""
+    if not packages:
+        return ()
+    check_packages_for(template)
+    return parse_packages(packages, language_of(template))
+
+
+def check_packages_for(template: str) -> None:
+    """Raise `InvalidRequest` unless packages can be given to sandboxes of that template."""
+    if template in (PYTHON_TEMPLATE, NODE_TEMPLATE):
+        return
+    instead = "leave one of both out"
+    if template == R_TEMPLATE:
+        instead = (
+            "those of R are what the machine has: install them there, for example with apt-get install"
+            " r-cran-jsonlite, or into the sandbox with install('jsonlite', language='r') and"
+            " network='registries'"
+        )
+    raise InvalidRequest(
+        f"packages go with template {PYTHON_TEMPLATE!r} or {NODE_TEMPLATE!r}, not {template!r}; {instead}",
+        template=template,
+    )
+
+
+def are_exact(packages: Sequence[str], language: str) -> bool:
+    """Whether packages, as `parse_packages` returns them, are the same whenever they are installed."""
+    return all(_KINDS[language].exact.fullmatch(each) for each in packages)
+
+
+def check_built_language(language: str) -> None:
+    """Raise `InvalidRequest` unless a template can be built of packages of that language."""
+    if language not in BUILT_LANGUAGES:
+        raise InvalidRequest(
+            f"templates are built of packages of {' or '.join(BUILT_LANGUAGES)}, not of {str(language)[:80]!r};"
+            " others can be built of an image",
+            language=str(language)[:80],
+        )
+
+
 def _as_texts(packages: Packages, kind: _Kind) -> list[str]:
     if isinstance(packages, Mapping):
         return [_with_version(name, version, kind) for name, version in packages.items()]
@@ -76,7 +133,7 @@ def _with_version(name: str, version: str, kind: _Kind) -> str:
         return name
     if not kind.between:
         raise InvalidRequest(f"package {name[:80]!r} has no choice of versions; leave it empty")
-    return name + (version if version[0] in "<>=!~" else f"{kind.between}{version}")
+    return name + (version if version[0] in kind.comparisons else f"{kind.between}{version}")
 
 
 def _check(text: str, kind: _Kind) -> str:

@@ -14,9 +14,10 @@ from atoll.model.container import ContainerOptions
 from atoll.model.ids import SandboxId, WorkspaceId, new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Limits, LimitsInfo, ResolvedLimits
 from atoll.model.network import Network, NetworkMode, check_member_name
+from atoll.model.packages import check_packages_for
 from atoll.model.process import check_environment
 from atoll.model.secret import Secret, check_secrets
-from atoll.model.template import BASE_TEMPLATE, PYTHON_TEMPLATE
+from atoll.model.template import BASE_TEMPLATE
 
 LOCAL_OWNER = "local"
 MAX_LIFETIME_SECONDS = 365 * 86400.0
@@ -194,10 +195,8 @@ class SandboxRequest:
 
     def __post_init__(self) -> None:
         check_secrets(self.secrets)
-        if self.packages and self.spec.template != PYTHON_TEMPLATE:
-            raise InvalidRequest(
-                f"packages go with template {PYTHON_TEMPLATE!r}, not {self.spec.template!r}; leave one of both out"
-            )
+        if self.packages:
+            check_packages_for(self.spec.template)
         if self.secrets and self.spec.network.mode is NetworkMode.NONE:
             raise InvalidRequest(
                 "secrets go to hosts that the sandbox may reach; name those with network=[…]"

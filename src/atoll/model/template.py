@@ -25,6 +25,7 @@ class TemplateTree:
     preload: tuple[str, ...] = ()  # modules that kernels find loaded
     root: Path | None = None  # an image's tree, seen instead of this machine's programs
     env: Mapping[str, str] = field(default_factory=dict)  # of that image
+    language: str = "python"  # of the packages that were built for it
 
     @property
     def built(self) -> Path | None:
@@ -50,3 +51,4 @@ class TemplateInfo:
     engines: Mapping[str, str] = field(
         default_factory=dict
     )  # container engines that have the image, and its id there
+    language: str = "python"  # of its packages, and of cells that name none

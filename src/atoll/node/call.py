@@ -25,6 +25,8 @@ class Call:
         self, listener: Listener | None = None, max_output_bytes: int = MAX_OUTPUT_BYTES
     ) -> None:
         self.id = os.urandom(16).hex()
+        # Makes the error of a cell say what the code that failed could not know.
+        self.explain: Callable[[CellError], CellError] = _as_told
         self.execution = ""  # whose log gets what comes of it, if anybody's
         self.end: Message | None = None
         self.reply: dict[str, Any] | None = None
@@ -68,7 +70,7 @@ class Call:
                 self._give(Bundle(message["data"], message["metadata"], is_main=True))
             case "error":
                 lines = tuple(str(line) for line in message["traceback"])
-                self._error = CellError(message["name"], message["value"], lines)
+                self._error = self.explain(CellError(message["name"], message["value"], lines))
                 self._give(self._error)
             case "end":
                 self.end = message
@@ -104,6 +106,10 @@ class Call:
             # Also if it went on to its end: what the interrupt cut short may have been a program that it ran.
             return CellStatus.TIMED_OUT
         return _STATUS.get(self.end["status"], CellStatus.ERROR)
+
+
+def _as_told(error: CellError) -> CellError:
+    return error
 
 
 def _display(message: Message) -> Bundle:

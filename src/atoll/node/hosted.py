@@ -32,7 +32,12 @@ class HostedSandbox:
     """One sandbox of a node."""
 
     def __init__(
-        self, spec: SandboxSpec, sandbox: Sandbox, tasks: TaskGroup, spools: Spools | None = None
+        self,
+        spec: SandboxSpec,
+        sandbox: Sandbox,
+        tasks: TaskGroup,
+        spools: Spools | None = None,
+        language: str | None = None,
     ) -> None:
         self._id = spec.id
         self._spools = spools
@@ -41,7 +46,8 @@ class HostedSandbox:
         # Those that cells go to which name no kernel, by language.
         self._mains: dict[str, Kernel] = {}
         self._kernels: dict[KernelId, Kernel] = {}
-        self._language = language_of(spec.template)
+        # Of cells that name none.
+        self._language = language or language_of(spec.template)
         self._opening = anyio.Lock(fast_acquire=True)
         self.activity = Activity()
         self.history = CellHistory()  # of cells that an embedding program ran

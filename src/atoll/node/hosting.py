@@ -21,6 +21,7 @@ from atoll.node.hosted import HostedSandbox
 from atoll.node.kernel_spool import KeptDescriptors, SpooledRequest, Spools, spool_slot
 from atoll.node.kernels import Kernel
 from atoll.node.spool_folders import SpoolFolders
+from atoll.node.templates import Templates
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class Hosting:
     tasks: TaskGroup
     # Where kernels are spooled, so that another node can take them over; None: they end with this one.
     spools: SpoolFolders | None = None
+    templates: Templates | None = None
 
     async def open(self, spec: SandboxSpec) -> HostedSandbox:
         """Make a sandbox, with its kernel if one will be asked for."""
@@ -76,7 +78,7 @@ class Hosting:
         """Make a sandbox in this thread, if the engine has `Feature.CREATE_HERE`."""
         sandbox = self.engines.find(spec.engine).create_here(spec)
         try:
-            hosted = HostedSandbox(spec, sandbox, self.tasks)
+            hosted = HostedSandbox(spec, sandbox, self.tasks, language=self._language_of(spec))
             process = sandbox.take_kernel()
             if process is not None:
                 kernel = Kernel(process, language=sandbox.warm_language or PYTHON.name)
@@ -113,7 +115,11 @@ class Hosting:
             self.spools.keep_only(sandboxes)
 
     def _host(self, spec: SandboxSpec, sandbox: Sandbox) -> HostedSandbox:
-        return HostedSandbox(spec, sandbox, self.tasks, self._spools_of(spec, sandbox))
+        spools = self._spools_of(spec, sandbox)
+        return HostedSandbox(spec, sandbox, self.tasks, spools, self._language_of(spec))
+
+    def _language_of(self, spec: SandboxSpec) -> str | None:
+        return None if self.templates is None else self.templates.language(spec.template)
 
     def _spools_of(self, spec: SandboxSpec, sandbox: Sandbox) -> Spools | None:
         folders = self.spools

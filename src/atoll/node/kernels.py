@@ -20,9 +20,11 @@ from atoll.node.conversation import Conversation
 from atoll.node.drivers import Control, Prompter, drive, drive_now
 from atoll.node.kernel_spool import KernelLabel, KernelSpool, SpooledRequest, Spools
 from atoll.node.needs import Need, Needs
+from atoll.node.shell_ends import explain_shell_error
 from atoll.node.turns import Turns
 
 _NOT_FOUND = 127
+_SHELL = "bash"
 
 
 class Kernel:
@@ -132,7 +134,7 @@ class Kernel:
 
     async def resume(self, request: SpooledRequest, listener: Listener | None = None) -> Cell:
         """Go on with the request that another node made last, to its end."""
-        call = Call(listener)
+        call = self._explaining(Call(listener))
         async with self.turns:
             await drive(self._conversation.resume(call, request), self.control)
             return self.finish(call)
@@ -186,7 +188,13 @@ class Kernel:
             raise InvalidRequest(f"code has to be text, not {type(code).__name__}")
         if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
             raise InvalidRequest(f"timeout is {timeout!r}; it has to be seconds, or None")
-        return self._conversation.execute(call, code, timeout)
+        return self._conversation.execute(self._explaining(call), code, timeout)
+
+    def _explaining(self, call: Call) -> Call:
+        """Return the call, with whatever this kernel's language cannot know of its errors."""
+        if self.language == _SHELL:
+            call.explain = lambda error: explain_shell_error(error, self.process.explain)
+        return call
 
     def give_up(self, call: Call) -> Needs:
         """Return the conversation that ends a cell for which nobody waits any more."""

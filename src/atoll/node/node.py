@@ -27,6 +27,7 @@ from atoll.errors import (
 )
 from atoll.model.container import ContainerOptions
 from atoll.model.ids import SandboxId, new_sandbox_id
+from atoll.model.language import language_of
 from atoll.model.network import Network, check_member_name
 from atoll.model.sandbox import (
     SandboxInfo,
@@ -124,7 +125,7 @@ class Node:
         folders = None
         if spools is not None:
             folders = SpoolFolders(spools, rules.output_bytes, partial(_in_thread, home))
-        self._hosting = Hosting(self._engines, home.tasks, folders)
+        self._hosting = Hosting(self._engines, home.tasks, folders, templates)
         self._records = records
         self._home = home
         self._rules = rules
@@ -206,9 +207,8 @@ class Node:
             assert isinstance(made, Resident)
             return made
         if request.packages:
-            name = self.builds.find(request.packages, request.owner) or self._home.call(
-                self.builds.ensure, request.packages, request.owner
-            )
+            wanted = (request.packages, language_of(request.spec.template), request.owner)
+            name = self.builds.find(*wanted) or self._home.call(self.builds.ensure, *wanted)
             request = _with_packages(request, str(name))
         request = self._left_open(request)
         hold = None
@@ -291,7 +291,8 @@ class Node:
                     f"engine {engine.name!r} has the packages that its image has; build one with"
                     f" 'atoll template build NAME --engine {engine.name} --dockerfile DIR', or install them afterwards"
                 )
-            name = await self.builds.ensure(request.packages, request.owner)
+            language = language_of(request.spec.template)
+            name = await self.builds.ensure(request.packages, language, request.owner)
             return _with_packages(request, name)
         if self._templates is not None:
             if Feature.IMAGES in engine.features:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import anyio
@@ -23,7 +23,6 @@ import anyio.to_thread
 
 from atoll.errors import (
     AtollError,
-    CommandFailed,
     InvalidRequest,
     LimitExceeded,
     NotFound,
@@ -31,21 +30,20 @@ from atoll.errors import (
 )
 from atoll.model.container import TEMPLATE_IMAGES
 from atoll.model.image import ImagePlace, LocalImage, RegistryImage, parse_image
+from atoll.model.language import PYTHON
 from atoll.model.limits import Limits
 from atoll.model.network import Network
-from atoll.model.packages import parse_packages
-from atoll.model.process import CommandResult, Output
+from atoll.model.packages import are_exact, check_built_language, parse_packages
 from atoll.model.sandbox import LOCAL_OWNER, SandboxRequest, SandboxSpec
 from atoll.model.sizes import GIB
-from atoll.model.template import PYTHON_TEMPLATE, TemplateInfo
+from atoll.model.template import TemplateInfo
 from atoll.node.hosted import HostedSandbox
 from atoll.node.images.limits import ImageLimits
-from atoll.node.templates import INNER_PATH, INTERPRETER, PACKAGES_PATH, Templates, check_built_name
+from atoll.node.package_trees import INSTALL_SECONDS, PACKAGES_FOLDER, Found, Report, make_packages
+from atoll.node.templates import Templates, check_built_name
 
 if TYPE_CHECKING:
     from atoll.node.node import Node
-
-Report = Callable[[str], None]
 
 # Of one owner: each may take gigabytes of the disk, and memory for its zygote.
 MOST_TEMPLATES = 50
@@ -57,53 +55,6 @@ _NEWEST_SECONDS = 24 * 3600.0
 _LIMITS = Limits(
     memory_bytes=6 * GIB, workspace_bytes=4 * GIB, inodes=300_000, enforcement="best_effort"
 )
-_SECONDS = 1800.0
-_MOST_PRELOAD = 50
-_LAST_LINES = 12
-_INSTALL = (
-    "python3 -m pip install --no-input --disable-pip-version-check --no-compile --progress-bar off"
-    " --root-user-action ignore --target packages -c constraints -r requirements"
-)
-_COMPILE = (
-    f"python3 -m compileall -q -d {PACKAGES_PATH} --invalidation-mode unchecked-hash packages"
-)
-_FONTS = (
-    "[ ! -d packages/matplotlib ] || MPLCONFIGDIR=/workspace/packages/.matplotlib"
-    " python3 -c 'import matplotlib.font_manager'"
-)
-# Prints what was installed, and the modules of what was asked for.
-_LOOK = """
-import importlib.metadata, json, re, sys
-wanted = {re.sub("[-_.]+", "-", name).lower() for name in json.loads(sys.argv[1])}
-found, modules = [], []
-for each in importlib.metadata.distributions(path=["packages"]):
-    found.append(each.name + "==" + each.version)
-    if re.sub("[-_.]+", "-", each.name).lower() in wanted:
-        tops = {file.parts[0] for file in each.files or () if file.parts[1:] == ("__init__.py",)}
-        tops |= {file.stem for file in each.files or () if len(file.parts) == 1 and file.suffix == ".py"}
-        modules += sorted(top for top in tops if top.isidentifier() and not top.startswith(("_", "test")))
-print(json.dumps({"distributions": sorted(found, key=str.lower), "modules": modules}))
-"""
-# Loads one module after the other in copies of one process; prints those that load and start no thread.
-_TRY = """
-import importlib, json, os, sys
-good = []
-for name in json.loads(sys.argv[1]):
-    pid = os.fork()
-    if pid == 0:
-        importlib.import_module(name)
-        os._exit(len(os.listdir("/proc/self/task")) != 1)
-    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0:
-        importlib.import_module(name)
-        good.append(name)
-sys.stdout = sys.__stdout__
-print("\\n" + json.dumps(good))
-"""
-# What people use of a package beyond the module of its name.
-_ALSO_LOADED: Mapping[str, Sequence[str]] = {
-    "matplotlib": ("matplotlib.pyplot", "matplotlib.backends.backend_agg")
-}
-_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class TemplateBuilds:
@@ -123,24 +74,26 @@ class TemplateBuilds:
         name: str,
         packages: Mapping[str, str] | Sequence[str],
         *,
+        language: str = PYTHON.name,
         preload: Sequence[str] | None = None,
         owner: str = LOCAL_OWNER,
         report: Report = lambda _line: None,
     ) -> TemplateInfo:
-        """Build a template of the usual Python with packages under a name of the owner's choice; kernels find its `preload` modules loaded.
+        """Build a template of the usual Python, or Node, with packages under a name of the owner's choice.
 
-        Without `preload` these are the modules of the packages, as far as they can be loaded ahead. `report` is told what the
+        Kernels of Python find its `preload` modules loaded; without any these are the modules of the packages, as far as they can be loaded ahead. `report` is told what the
         installer says, line by line.
 
         Raises:
-            InvalidRequest: no name for a template, or no package.
+            InvalidRequest: no name for a template, or no package; a language that none are built for.
+            Unsupported: the machine has no interpreter of that language.
             Conflict: somebody else has a template of that name.
             LimitExceeded: the owner has as many as there may be.
             CommandFailed: the installer failed; the message has its words.
         """
         _check_name(name)
         async with self._turn(owner):
-            return await self._build(name, packages, preload, owner, report)
+            return await self._build(name, packages, language, preload, owner, report)
 
     async def build_image(
         self,
@@ -291,31 +244,35 @@ class TemplateBuilds:
         self,
         name: str,
         packages: Mapping[str, str] | Sequence[str],
+        language: str,
         preload: Sequence[str] | None,
         owner: str,
         report: Report,
     ) -> TemplateInfo:
-        wanted = parse_packages(packages)
+        check_built_language(language)
+        wanted = parse_packages(packages, language)
         if not wanted:
             raise InvalidRequest("a template is built of packages; name at least one")
         self._check_free(name, owner)
-        async with self._sandbox(owner) as hosted:
-            await self._install(hosted, wanted, report)
-            return await self._publish(hosted, name, wanted, preload, owner)
+        maker = make_packages(language, self._templates)
+        async with self._sandbox(maker.template, owner) as hosted:
+            await maker.install(hosted, wanted, report)
+            found = await maker.look(hosted, wanted, preload)
+            return await self._publish(hosted, name, wanted, found, owner)
 
-    async def ensure(self, packages: Sequence[str], owner: str) -> str:
+    async def ensure(self, packages: Sequence[str], language: str, owner: str) -> str:
         """Return the name of a template of an owner's that holds these packages; built on first use, errors as `build`."""
-        name = _name_of(packages, owner)
+        name = _name_of(packages, language, owner)
         async with self._turn(owner):
             # Somebody else may have had it built meanwhile.
-            if not self._is_fresh(name, packages, owner):
-                await self._build(name, packages, None, owner, lambda _line: None)
+            if not self._is_fresh(name, packages, language, owner):
+                await self._build(name, packages, language, None, owner, lambda _line: None)
         return name
 
-    def find(self, packages: Sequence[str], owner: str) -> str | None:
+    def find(self, packages: Sequence[str], language: str, owner: str) -> str | None:
         """Return what `ensure` would, if nothing has to be built for it."""
-        name = _name_of(packages, owner)
-        return name if self._is_fresh(name, packages, owner) else None
+        name = _name_of(packages, language, owner)
+        return name if self._is_fresh(name, packages, language, owner) else None
 
     def _check_free(self, name: str, owner: str) -> None:
         """Raise an error unless an owner may build a template of that name, or build his own anew."""
@@ -328,22 +285,19 @@ class TemplateBuilds:
                 limit=MOST_TEMPLATES,
             )
 
-    def _is_fresh(self, name: str, packages: Sequence[str], owner: str) -> bool:
+    def _is_fresh(self, name: str, packages: Sequence[str], language: str, owner: str) -> bool:
         try:
             info = self._templates.find(name)
         except NotFound:
             return False
-        if info.interpreter != INTERPRETER or info.owner != owner:
+        if info.interpreter != self._templates.interpreter(language) or info.owner != owner:
             return False
-        is_fixed = all("==" in each for each in packages)
-        return is_fixed or time.time() - info.made_at < _NEWEST_SECONDS
+        return are_exact(packages, language) or time.time() - info.made_at < _NEWEST_SECONDS
 
     @asynccontextmanager
-    async def _sandbox(self, owner: str) -> AsyncIterator[HostedSandbox]:
-        spec = SandboxSpec(
-            template=PYTHON_TEMPLATE, limits=_LIMITS, network=Network.parse(["registries"])
-        )
-        request = SandboxRequest(spec, owner=owner, lifetime_seconds=_SECONDS)
+    async def _sandbox(self, template: str, owner: str) -> AsyncIterator[HostedSandbox]:
+        spec = SandboxSpec(template=template, limits=_LIMITS, network=Network.parse(["registries"]))
+        request = SandboxRequest(spec, owner=owner, lifetime_seconds=INSTALL_SECONDS)
         resident = await self._node.create(request)
         try:
             with resident.hosted.activity:
@@ -352,40 +306,22 @@ class TemplateBuilds:
             with anyio.CancelScope(shield=True):
                 await self._node.end(resident, "asked")
 
-    async def _install(self, hosted: HostedSandbox, wanted: Sequence[str], report: Report) -> None:
-        usual = await anyio.to_thread.run_sync(self._templates.python)
-        # What kernels need is there in one version, which others have to agree with.
-        await hosted.files.write("constraints", "\n".join(usual.distributions) + "\n")
-        await hosted.files.write("requirements", "\n".join(wanted) + "\n")
-        await _run(hosted, _INSTALL, report)
-        report("compiling")
-        # A file for another version of Python does not compile, and nobody loads it.
-        await hosted.commands.run(_COMPILE, timeout=_SECONDS)
-        # Looking at all fonts takes seconds; a zygote, which can write nowhere, finds here what came of it.
-        await hosted.commands.run(_FONTS, env={"PYTHONPATH": "packages"}, timeout=_SECONDS)
-
     async def _publish(
-        self,
-        hosted: HostedSandbox,
-        name: str,
-        wanted: Sequence[str],
-        preload: Sequence[str] | None,
-        owner: str,
+        self, hosted: HostedSandbox, name: str, wanted: Sequence[str], found: Found, owner: str
     ) -> TemplateInfo:
-        found = await _ask(hosted, _LOOK, [_bare_name(each) for each in wanted])
-        modules = await _find_preload(hosted, found["modules"], preload)
         info = TemplateInfo(
             name=name,
             digest="",
             owner=owner,
             packages=wanted,
-            distributions=found["distributions"],
-            preload=modules,
-            interpreter=INTERPRETER,
+            distributions=found.distributions,
+            preload=found.preload,
+            interpreter=self._templates.interpreter(found.language),
             made_at=time.time(),
+            language=found.language,
         )
         with self._templates.scratch() as folder:
-            await hosted.files.download("packages", folder)
+            await hosted.files.download(PACKAGES_FOLDER, folder)
             return await anyio.to_thread.run_sync(self._templates.publish, info, folder)
 
 
@@ -420,54 +356,8 @@ def _check_name(name: str) -> None:
         raise InvalidRequest(f"names that begin with {_BY_PACKAGES!r} are given by Atoll itself")
 
 
-async def _find_preload(
-    hosted: HostedSandbox, modules: Sequence[str], asked: Sequence[str] | None
-) -> Sequence[str]:
-    """Return the modules that a zygote can load; raise `CommandFailed` if one that was asked for is not among them."""
-    if asked is None:
-        also = [each for name in modules for each in _ALSO_LOADED.get(name, ())]
-        modules = [*modules, *also]
-    else:
-        modules = list(asked)
-    good = await _ask(hosted, _TRY, modules[:_MOST_PRELOAD])
-    missing = [name for name in asked or () if name not in good]
-    if missing:
-        raise CommandFailed(
-            f"module {missing[0]!r} cannot be loaded ahead: it fails, or starts threads; leave it out of preload"
-        )
-    return [str(name) for name in good]
-
-
-async def _ask(hosted: HostedSandbox, program: str, question: Sequence[str]) -> Any:
-    """Run a program inside that prints JSON in its last line."""
-    command = ["python3", "-c", program, json.dumps(list(question))]
-    env = {"PYTHONPATH": f"{INNER_PATH}:/workspace/packages", **_THREADS}
-    result = await hosted.commands.run(command, env=env, timeout=_SECONDS, check=True)
-    return json.loads(result.stdout.decode().strip().splitlines()[-1])
-
-
-async def _run(hosted: HostedSandbox, line: str, report: Report) -> None:
-    """Run the installer to its end; raise `CommandFailed` with its words if it fails."""
-    said: list[str] = []
-    rest = ""
-    async for event in hosted.commands.stream(line, timeout=_SECONDS):
-        if isinstance(event, Output):
-            *lines, rest = (rest + event.data.decode("utf-8", "replace")).split("\n")
-            said = [*said, *lines][-_LAST_LINES:]
-            for each in lines:
-                report(each)
-        elif isinstance(event, CommandResult) and not event.ok:
-            words = "\n".join([*said, rest]).strip() or event.reason.value
-            raise CommandFailed(f"the packages could not be installed:\n{words}")
-
-
-def _name_of(packages: Sequence[str], owner: str) -> str:
-    facts = json.dumps([owner, list(packages)])
+def _name_of(packages: Sequence[str], language: str, owner: str) -> str:
+    # Python's are known as they were when there were no others.
+    others = [] if language == PYTHON.name else [language]
+    facts = json.dumps([owner, list(packages), *others])
     return f"{_BY_PACKAGES}{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
-
-
-def _bare_name(requirement: str) -> str:
-    for index, character in enumerate(requirement):
-        if character in "[<>=!~":
-            return requirement[:index]
-    return requirement

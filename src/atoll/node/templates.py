@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,8 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 from atoll.errors import Conflict, InvalidRequest, NotFound, Unavailable, Unsupported
-from atoll.model.guest import GUEST_SOURCE, guest_files, portable_files
+from atoll.model.guest import GUEST_SOURCE, SYSTEM_PATH, guest_files, portable_files
+from atoll.model.language import PYTHON, language_of
 from atoll.model.sandbox import LOCAL_OWNER
 from atoll.model.template import (
     BASE_TEMPLATE,
@@ -130,10 +132,23 @@ class Templates(Mapping[str, Callable[[], TemplateTree]]):
         """Return a digest of what goes by a name now; nothing for one whose files are the machine's own."""
         if name not in (PYTHON_TEMPLATE, DENO_TEMPLATE):
             try:
-                return f"{self.python().digest}+{self.find(name).digest}"
+                info = self.find(name)
             except NotFound:
                 return ""
+            usual = f"{self.python().digest}+" if _needs_usual(info) else ""
+            return f"{usual}{info.digest}"
         return self[name]().digest
+
+    def language(self, name: str) -> str:
+        """Return the language of cells that name none, in a sandbox of this template."""
+        if name not in _OWN_TEMPLATES:
+            with suppress(NotFound):
+                return self.find(name).language
+        return language_of(name)
+
+    def interpreter(self, language: str) -> str:
+        """Return what packages of a language are installed for on this machine; raise `Unsupported` without one."""
+        return INTERPRETER if language == PYTHON.name else _find_node()
 
     def is_image(self, name: str) -> bool:
         """Whether a template is an image that was unpacked, whose interpreters are its own affair."""
@@ -235,9 +250,14 @@ class Templates(Mapping[str, Callable[[], TemplateTree]]):
         if info.image:
             return self._image_tree(info)
         packages = self._folder / info.digest
-        if info.interpreter != INTERPRETER or not packages.is_dir():
+        if info.interpreter != self.interpreter(info.language) or not packages.is_dir():
             raise Unavailable(
-                f"template {info.name!r} was built for another Python, or its files are gone; build it anew"
+                f"template {info.name!r} was built for another {info.language.title()}, or its files are gone;"
+                " build it anew"
+            )
+        if not _needs_usual(info):
+            return TemplateTree(
+                info.name, info.digest, packages, (), packages, language=info.language
             )
         usual = self.python()
         return replace(usual, name=info.name, packages=packages, preload=tuple(info.preload))
@@ -363,12 +383,36 @@ def _held(folder: Path, how: int) -> Iterator[None]:
         os.close(fd)
 
 
+def _needs_usual(info: TemplateInfo) -> bool:
+    """Whether sandboxes of a template have what Python's kernels need, as well."""
+    return bool(info.image) or info.language == PYTHON.name
+
+
 def check_built_name(name: str) -> None:
     """Raise `InvalidRequest` unless a template can be built under this name."""
     if not isinstance(name, str) or not _BUILT_NAME.fullmatch(name) or name in _OWN_TEMPLATES:
         raise InvalidRequest(
             f"template name {str(name)[:80]!r} is taken, or not 1 to 64 characters of a-z, 0-9 and '-'"
         )
+
+
+def _find_node() -> str:
+    """Return which Node sandboxes find; raise `Unsupported` if there is none."""
+    program = shutil.which("node", path=SYSTEM_PATH)
+    if program is None:
+        raise Unsupported(
+            "there is no Node on this machine; install version 20.12 or newer, for example with: apt-get install nodejs npm",
+            template=NODE_TEMPLATE,
+        )
+    facts = os.stat(program)
+    return _ask_node(program, facts.st_ino, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _ask_node(program: str, _inode: int, _mtime_ns: int) -> str:
+    said = subprocess.run([program, "--version"], stdout=subprocess.PIPE, timeout=60, check=True)
+    # What was compiled for one of them works with all of the same first number.
+    return "node-" + said.stdout.decode().strip().lstrip("v").partition(".")[0]
 
 
 def _find_deno(path: str | None) -> Path:

@@ -482,6 +482,7 @@ class TemplateAnswer(BaseModel):
     distributions: Sequence[str]
     preload: Sequence[str]
     interpreter: str
+    language: str
     made_at: Time
     image: str
     env: Mapping[str, str]

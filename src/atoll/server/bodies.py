@@ -26,7 +26,7 @@ from atoll.model.durations import parse_duration
 from atoll.model.ids import WorkspaceId, new_sandbox_id, parse_sandbox_id
 from atoll.model.limits import Enforcement, Limits
 from atoll.model.network import Network, NetworkLimits
-from atoll.model.packages import parse_packages
+from atoll.model.packages import parse_packages_for
 from atoll.model.process import Command, TerminalSize
 from atoll.model.sandbox import Manifest, Mount, SandboxRequest, SandboxSpec
 from atoll.model.secret import Secret
@@ -266,8 +266,12 @@ class SandboxBody(Body):
                 variable: each if isinstance(each, str) else each.to_secret()
                 for variable, each in self.secrets.items()
             },
-            packages=parse_packages(self.packages),
+            packages=self._wanted_packages(),
         )
+
+    def _wanted_packages(self) -> tuple[str, ...]:
+        template = self.template or self.image or PYTHON_TEMPLATE
+        return parse_packages_for(template, self.packages)
 
     def _made_from(self, engine: str) -> dict[str, Any]:
         """Return template and container."""
@@ -356,6 +360,7 @@ class TemplateBody(Body):
 
     name: Text
     packages: list[Text] | Texts = []
+    language: Text = "python"  # of the packages; or node
     preload: list[Text] | None = None
     image: Text | None = None  # of a registry, instead of packages
 

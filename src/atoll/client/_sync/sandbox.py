@@ -109,8 +109,8 @@ class Sandbox:
             private_network: the name of a network that it shares with others of this process, by whose names it finds them.
             ports: those that it serves there, under its own name.
             secrets: what it uses and never sees, by the variables that hold a placeholder inside; see `Secret`.
-            packages: what is installed besides, such as ["pandas==2.2.3", "matplotlib"] or {"pandas": "2.2.3"}; a template
-                with them is built once, which takes a while, and used from then on.
+            packages: what is installed besides, such as ["pandas==2.2.3", "matplotlib"] or {"pandas": "2.2.3"}, of npm with
+                template "node"; a template with them is built once, which takes a while, and used from then on.
             mounts: directories of the machine that it is made on, such as {"source": "/srv/data", "target": "/mnt/data"}, read-only
                 unless they say otherwise; the operator lists which may be (ATOLL_NODE__MOUNTS).
         """

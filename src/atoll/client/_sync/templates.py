@@ -9,7 +9,7 @@ from pathlib import Path
 from atoll.client._sync.watching import watch
 from atoll.client.nodes import find_errands
 from atoll.client.progress import ProgressCallback
-from atoll.model.packages import Packages, parse_packages
+from atoll.model.packages import Packages, check_built_language, parse_packages
 from atoll.model.template import TemplateInfo
 
 
@@ -35,17 +35,20 @@ class Templates:
         name: str,
         packages: Packages,
         *,
+        language: str = "python",
         preload: Sequence[str] | None = None,
         on_progress: ProgressCallback | None = None,
     ) -> TemplateInfo:
         """Build one with packages, or build it anew; returns when it is there, which takes a while.
 
-        Kernels find the modules of `preload` loaded, else those that the packages are known by.
+        They are packages of Python's, or with language "node" of npm's. Kernels of Python find the modules of `preload`
+        loaded, else those that the packages are known by.
         """
-        wanted = parse_packages(packages)
+        check_built_language(language)
+        wanted = parse_packages(packages, language)
         way = self._errands.way
         build = self._errands.build_template
-        return watch(way, on_progress, "template", build, name, wanted, preload)
+        return watch(way, on_progress, "template", build, name, wanted, language, preload)
 
     def build_image(
         self, name: str, image: str, *, on_progress: ProgressCallback | None = None

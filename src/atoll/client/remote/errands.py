@@ -89,11 +89,12 @@ class RemoteErrands:
         return to_template(await http.ask_safely("GET", f"/templates/{quote(str(name), safe='')}"))
 
     async def build_template(
-        self, name: str, packages: Sequence[str], preload: Sequence[str] | None
+        self, name: str, packages: Sequence[str], language: str, preload: Sequence[str] | None
     ) -> TemplateInfo:
         """Build a template with packages, or build it anew."""
         http = await self._server.reach()
-        body = {"name": name, "packages": list(packages), "preload": preload}
+        wanted = {"packages": list(packages), "language": language, "preload": preload}
+        body = {"name": name, **wanted}
         return to_template(await http.call("POST", "/templates", body=body))
 
     async def build_image_template(self, name: str, image: str) -> TemplateInfo:

@@ -76,6 +76,8 @@ def to_template(fields: Fields) -> TemplateInfo:
         distributions=fields["distributions"],
         preload=fields["preload"],
         interpreter=fields["interpreter"],
+        # Older servers have templates with packages of Python's alone.
+        language=fields.get("language", "python"),
         made_at=to_instant(fields["made_at"]),
         image=fields["image"],
         env=fields["env"],

@@ -71,6 +71,9 @@ def find_template(
         if tree.root is not None:
             entries = (*_without_devices(roots.image_entries(tree)), *own)
             return Template(entries, roots.image_env(tree))
+        if tree.language == "node":
+            roots.check_node()
+            return Template((*base, *roots.node_entries(tree)), roots.node_env())
         return Template((*base, *roots.python_entries(tree)), roots.python_env(tree))
     if name == NODE_TEMPLATE:
         roots.check_node()

@@ -285,6 +285,8 @@ class NamespaceEngine:
             tree = self._settings.trees[name]()
             if tree.root is not None:
                 return mounts.image_template(binaries / "init", tree)
+            if tree.language == "node":
+                return mounts.node_packages_template(binaries / "init", tree)
             return mounts.python_template(binaries, tree)
         if name == R_TEMPLATE:
             return mounts.r_template(binaries)

@@ -13,7 +13,7 @@ from pathlib import Path
 from atoll.engines import roots
 from atoll.engines.namespaces.wire import MAX_TARGET, MAX_TEXT, PlanEntry, PlanFlag, PlanOp
 from atoll.errors import Unsupported
-from atoll.model.guest import GUEST, GUEST_SOURCE
+from atoll.model.guest import GUEST, GUEST_SOURCE, SYSTEM_PATH
 from atoll.model.template import (
     BASE_TEMPLATE,
     DENO_TEMPLATE,
@@ -90,11 +90,20 @@ def image_template(init: Path, tree: TemplateTree) -> Template:
     return Template(tree.name, plan, roots.image_env(tree), None, root, mark)
 
 
-def node_template(init: Path, path: str = roots.SYSTEM_PATH) -> Template:
+def node_template(init: Path, path: str = SYSTEM_PATH) -> Template:
     """Return the base, where that has a Node; raise `Unsupported` elsewhere. Node cannot be forked: it has no zygote."""
     roots.check_node(path)
     base = base_template(init)
     return Template(NODE_TEMPLATE, base.plan, base.env)
+
+
+def node_packages_template(init: Path, tree: TemplateTree) -> Template:
+    """Return the base with the packages of a tree of Node's, where that has a Node; errors as `node_template`."""
+    bare = node_template(init)
+    plan = (*bare.plan, *_planned(roots.node_entries(tree)))
+    packages = tree.packages
+    mark = None if packages is None else mark_of(packages)
+    return Template(tree.name, plan, roots.node_env(), None, packages, mark)
 
 
 def deno_template(init: Path, tree: TemplateTree) -> Template:

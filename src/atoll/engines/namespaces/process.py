@@ -153,6 +153,10 @@ class NamespaceProcess:
             self._ending.register(self._plumbing.control, select.EPOLLIN)
         return self._ending.fileno()
 
+    def explain(self, end: ProcessEnd) -> ProcessEnd:
+        """Return the end of something that the kernel ran, with the reason if a limit was that."""
+        return self._owner.explain(end)
+
     def hold(self) -> AbstractContextManager[None]:
         """Keep the descriptors open while a thread or another event loop uses them."""
         return _Hold(self._enter, self._leave)

@@ -460,6 +460,10 @@ class StewardProcess:
         """A descriptor that is readable when the process has ended."""
         return self._ending
 
+    def explain(self, end: ProcessEnd) -> ProcessEnd:
+        """Return the end of something that the kernel ran, with the reason if a limit was that."""
+        return self._owner.explain(end)
+
     @contextmanager
     def _hold(self) -> Iterator[None]:
         with self._guard:

@@ -47,7 +47,9 @@ async def build_template(body: TemplateBody, parts: Here, owner: Owner) -> Templ
         registries = None if owner == LOCAL_OWNER else allowed
         info = await builds.build_image(body.name, body.image, registries=registries, owner=owner)
         return TemplateAnswer.of(info)
-    info = await builds.build(body.name, body.packages, preload=body.preload, owner=owner)
+    info = await builds.build(
+        body.name, body.packages, language=body.language, preload=body.preload, owner=owner
+    )
     return TemplateAnswer.of(info)
 
 
