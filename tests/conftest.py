@@ -15,12 +15,18 @@ from tests.cgroup_access import has_cgroups
 from tests.container_engines import (
     container_daemon,
     docker_daemon,
+    mapping_docker_daemon,
     mark_container_tests,
     podman_daemon,
 )
 from tests.engine_record import EngineRecorder
 
-__all__ = ["container_daemon", "docker_daemon", "podman_daemon"]  # fixtures from elsewhere
+__all__ = [  # fixtures from elsewhere
+    "container_daemon",
+    "docker_daemon",
+    "mapping_docker_daemon",
+    "podman_daemon",
+]
 
 _NEEDING_CGROUPS = pytest.StashKey[int]()
 _FAILED: dict[str, None] = {}  # in order

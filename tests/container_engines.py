@@ -14,7 +14,12 @@ from typing import TypeVar
 
 import pytest
 
-from tools.container_daemons import ContainerDaemon, DockerDaemon, PodmanDaemon
+from tools.container_daemons import (
+    ContainerDaemon,
+    DockerDaemon,
+    MappingDockerDaemon,
+    PodmanDaemon,
+)
 
 Daemon = TypeVar("Daemon", bound=ContainerDaemon)
 
@@ -25,13 +30,21 @@ CONTAINER_MARKS = (
     pytest.mark.containers,
     pytest.mark.timeout(_FIRST_RUN_SECONDS),
 )
-CONTAINER_FIXTURES = frozenset({"docker_daemon", "podman_daemon", "container_daemon"})
+CONTAINER_FIXTURES = frozenset(
+    {"docker_daemon", "mapping_docker_daemon", "podman_daemon", "container_daemon"}
+)
 
 
 @pytest.fixture(scope="session")
 def docker_daemon() -> Iterator[DockerDaemon]:
     """A Docker daemon."""
     yield from _run(DockerDaemon, "dockerd", "docker.io")
+
+
+@pytest.fixture(scope="session")
+def mapping_docker_daemon() -> Iterator[MappingDockerDaemon]:
+    """A Docker daemon with `userns-remap`."""
+    yield from _run(MappingDockerDaemon, "dockerd", "docker.io")
 
 
 @pytest.fixture(scope="session")

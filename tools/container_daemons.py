@@ -304,6 +304,16 @@ class DockerDaemon(ContainerDaemon):
         return command, {}
 
 
+class MappingDockerDaemon(DockerDaemon):
+    """A dockerd for whose containers ids of the host are others inside."""
+
+    def _configure(self) -> tuple[list[str], dict[str, str]]:
+        command, environment = super()._configure()
+        self.place.chmod(0o711)  # roots of containers are others' than root's
+        command += ["--userns-remap", "daemon:daemon"]
+        return with_subordinate_ids(self.place, "daemon:1000000000:65536", command), environment
+
+
 class PodmanDaemon(ContainerDaemon):
     """A Podman service; its API takes one runtime only."""
 
@@ -330,7 +340,15 @@ class PodmanDaemon(ContainerDaemon):
             "CONTAINERS_STORAGE_CONF": str(place / "storage.conf"),
             "CONTAINERS_REGISTRIES_CONF": str(place / "registries.conf"),
         }
-        return ["podman", "system", "service", "--time", "0", self.url], environment
+        command = ["podman", "system", "service", "--time", "0", self.url]
+        return with_subordinate_ids(place, "containers:2147483648:1073741824", command), environment
+
+
+def with_subordinate_ids(place: Path, line: str, command: list[str]) -> list[str]:
+    """Return a daemon's command line by which it sees these ids listed, and the machine does not."""
+    (place / "subids").write_text(f"{line}\n")
+    mount = 'for file in subuid subgid; do touch /etc/$file && mount --bind "$0" /etc/$file || exit; done'
+    return ["sh", "-c", f'{mount}; exec "$@"', str(place / "subids"), *command]
 
 
 def _containers_conf(place: Path, runtimes: Mapping[str, str]) -> str:

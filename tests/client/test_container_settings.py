@@ -21,7 +21,7 @@ def test_without_a_word_the_usual_engine_is_used() -> None:
     assert settings.images == CONTAINER_PRESETS
     # Whoever embeds a node is its operator.
     assert settings.allow_root and settings.allow_writable_root and settings.any_image
-    assert settings.own_program
+    assert settings.own_program and not settings.own_ids
 
 
 def test_the_engines_own_variables_tell_where_it_is(tmp_path: Path) -> None:

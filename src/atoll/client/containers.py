@@ -54,6 +54,7 @@ def container_settings(
         own_program=True,
         allow_root=True,
         allow_writable_root=True,
+        own_ids=_switch(environ, "OWN_IDS"),
     )
 
 
@@ -150,6 +151,16 @@ def _runtime(environ: Mapping[str, str]) -> Runtime | None:
             setting=f"{_PREFIX}RUNTIME",
         )
     return cast(Runtime | None, name)
+
+
+def _switch(environ: Mapping[str, str], name: str) -> bool:
+    text = (_value(environ, name) or "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise InvalidRequest(
+            f"{_PREFIX}{name} is {text[:40]!r}; it has to be true or false",
+            setting=f"{_PREFIX}{name}",
+        )
+    return text in ("true", "1")
 
 
 def _pairs(environ: Mapping[str, str], name: str) -> dict[str, str]:

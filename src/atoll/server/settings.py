@@ -320,6 +320,10 @@ class ContainersSettings(_Group):
         default=_CONTAINERS.allow_writable_root,
         description="Whether callers may have a root that can be written.",
     )
+    own_ids: Switch = Field(
+        default=_CONTAINERS.own_ids,
+        description="Whether every container has ids on the host that no other one has, or is refused; see [engines](engines.md#ids-of-ones-own).",
+    )
     pull_seconds: Seconds = Field(
         default=_CONTAINERS.pull_seconds,
         ge=1,
@@ -373,6 +377,7 @@ class ContainersSettings(_Group):
             seccomp_profiles=profile_paths(profiles),
             allow_root=self.allow_root,
             allow_writable_root=self.allow_writable_root,
+            own_ids=self.own_ids,
             pull_seconds=self.pull_seconds,
         )
 

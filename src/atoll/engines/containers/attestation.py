@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from atoll.engines.containers.own_ids import OWN_RANGE_TOLD
 from atoll.engines.containers.profile import STEWARD_INSIDE, WORKSPACE, Profile
 from atoll.engines.steward.hello import Hello
 from atoll.errors import Unavailable
@@ -18,7 +19,7 @@ Facts = Mapping[str, Any]
 # What has to be empty, because nobody is ever given any of it.
 _NEVER = (
     "Privileged", "Devices", "DeviceCgroupRules", "DeviceRequests", "VolumesFrom", "Links", "GroupAdd",
-    "PortBindings", "PublishAllPorts", "ExtraHosts", "OomKillDisable", "Cgroup", "UsernsMode", "VolumeDriver",
+    "PortBindings", "PublishAllPorts", "ExtraHosts", "OomKillDisable", "Cgroup", "VolumeDriver",
 )  # fmt: skip
 _AS_ASKED = (
     "ReadonlyRootfs", "NetworkMode", "CgroupnsMode", "PidMode", "UTSMode", "Memory", "CpuShares", "PidsLimit",
@@ -87,6 +88,9 @@ def differences_in_shape(profile: Profile, facts: Facts) -> Iterator[str]:
             yield f"it has {name} {_short(host[name])}"
     for name in _AS_ASKED:
         yield from _differs(name, asked[name], host.get(name), _loosely)
+    # Which ids that are is seen from outside, when it runs.
+    users = OWN_RANGE_TOLD if "UsernsMode" in asked else ""
+    yield from _differs("UsernsMode", users, host.get("UsernsMode") or "")
     if str(host.get("IpcMode")).startswith(_OTHERS):
         yield f"IpcMode is {host['IpcMode']!r}, asked for was {asked['IpcMode']!r}"
     yield from _swap_differences(asked, host)

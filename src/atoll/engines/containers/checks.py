@@ -6,9 +6,11 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from atoll.engines.containers.client import EngineClient
+from atoll.engines.containers.own_ids import IDS_OF_EACH, is_mapped
 from atoll.engines.containers.runc_bugs import known_bugs
 from atoll.engines.containers.settings import ContainerSettings
 from atoll.engines.contract import Check
@@ -17,6 +19,8 @@ from atoll.engines.workspace_images import missing_for_images
 from atoll.errors import AtollError
 
 Facts = Mapping[str, Any]
+
+SUBORDINATE_IDS = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 _OLDEST_API = (1, 40)
 # Podman tells the one it uses so.
@@ -37,6 +41,7 @@ async def run(client: EngineClient, settings: ContainerSettings) -> Sequence[Che
         *examine(version, info, settings.runtime),
         check_workspaces(client.socket is not None, settings.runtime, missing_for_images()),
         *([check_root_quota(info)] if settings.allow_writable_root else ()),
+        *([check_own_ids(client.name, info)] if settings.own_ids else ()),
     ]
 
 
@@ -199,6 +204,30 @@ def check_root_quota(info: Facts) -> Check:
     fix = "put the engine's data on xfs (pquota), btrfs or a disk of its own, or set allow_writable_root to false"
     found = f"{driver} on {disk} holds a root that can be written to no size"
     return Check("root quota", False, found, fix, required=False)
+
+
+def check_own_ids(engine: str, info: Facts, files: Sequence[Path] = SUBORDINATE_IDS) -> Check:
+    """Containers can have ids on the host that no other one has."""
+    name, options = "ids of their own", [str(each) for each in info.get("SecurityOptions") or ()]
+    if any(each in ("rootless=true", "name=rootless") for each in options):
+        fix = "start the engine as root, or set own_ids to false"
+        return Check(name, False, "without root all have the ids of one user", fix)
+    if engine == "docker":
+        ids = "the daemon's one range for all (userns-remap)" if is_mapped(info) else "the host's"
+        return Check(name, True, f"a user each, of {ids}", required=False)
+    count = min(_listed(file) for file in files) // IDS_OF_EACH
+    fix = "list ids for `containers`, as in containers:2147483648:1073741824, in /etc/subuid and /etc/subgid"
+    found = f"a range each, for {count} containers at once, if these files are the engine's"
+    return Check(name, count > 0, found, fix, required=False)
+
+
+def _listed(file: Path) -> int:
+    """Return how many ids a file of subordinate ids has for containers of root's."""
+    try:
+        lines = [line.split(":") for line in file.read_text().splitlines()]
+    except OSError:
+        return 0
+    return sum(int(line[2]) for line in lines if len(line) == 3 and line[0] == "containers")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

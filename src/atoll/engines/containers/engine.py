@@ -16,7 +16,7 @@ import aiodocker
 import anyio
 import anyio.to_thread
 
-from atoll.engines.containers import labels
+from atoll.engines.containers import labels, own_ids
 from atoll.engines.containers.attach import AttachedStreams
 from atoll.engines.containers.attestation import attest, differences_in_shape
 from atoll.engines.containers.client import EngineClient
@@ -24,6 +24,7 @@ from atoll.engines.containers.guest_volume import GuestVolume
 from atoll.engines.containers.images import Images, Progress, image_name
 from atoll.engines.containers.leftovers import discard_leftovers
 from atoll.engines.containers.mounted import attest_sources
+from atoll.engines.containers.own_ids import HostIds
 from atoll.engines.containers.profile import (
     Allowed,
     Image,
@@ -67,6 +68,8 @@ _PODMAN_API = "v4.0.0/libpod"
 # How long an engine may take to unmount what is in a container that it was told to stop.
 _LET_GO_SECONDS = 5.0
 _NOT_UNDER_GVISOR = {Feature.TERMINAL_END, Feature.PERSISTENT_WORKSPACES, Feature.STOP}
+# What is kept belongs to ids that another container does not have.
+_NOT_WITH_OWN_IDS = {Feature.PERSISTENT_WORKSPACES, Feature.STOP}
 _ENFORCED_BY: Mapping[str, EnforcedBy] = MappingProxyType(
     {
         "memory_bytes": "cgroup",
@@ -136,6 +139,7 @@ class ContainerEngine:
         self._starting = asyncio.Semaphore(max(2, os.cpu_count() or 2))
         self._opening = asyncio.Lock()
         self._watch: Watch | None = None
+        self._host_ids = HostIds()
         self._residents: dict[SandboxId, _Resident | None] = {}
         self._creations: set[asyncio.Event] = set()  # that go on
         self._closed = False
@@ -144,7 +148,8 @@ class ContainerEngine:
     def features(self) -> frozenset[Feature]:
         """What this engine can do beyond commands and files."""
         is_gvisor = self._settings.runtime == "runsc"
-        return _FEATURES - _NOT_UNDER_GVISOR if is_gvisor else _FEATURES
+        features = _FEATURES - _NOT_UNDER_GVISOR if is_gvisor else _FEATURES
+        return features - _NOT_WITH_OWN_IDS if self._settings.own_ids else features
 
     async def check(self) -> Sequence[Check]:
         """Return what this machine gives the engine."""
@@ -193,7 +198,7 @@ class ContainerEngine:
         try:
             resident = await make(spec, await self._open())
         except BaseException:
-            self._residents.pop(spec.id, None)
+            self._forget(spec.id)
             raise
         self._residents[spec.id] = resident
         if self._closed:
@@ -353,7 +358,10 @@ class ContainerEngine:
     async def _make(self, spec: SandboxSpec, watch: Watch) -> _Resident:
         """Make a container; whatever fails, nothing is left."""
         image = await self._images.find(spec, self._settings)
-        profile = await self._decide(spec, image, labels.labels_of(spec, self._node, self._here))
+        marks = labels.labels_of(spec, self._node, self._here)
+        if self._settings.own_ids:
+            marks |= await own_ids.choose_user(self._client)
+        profile = await self._decide(spec, image, marks)
         name = f"atoll-{spec.id}"
         watch.spare(name)
         async with self._turn():
@@ -521,7 +529,19 @@ class ContainerEngine:
             "inspect a container", lambda _docker: container.show()
         )
         attest(profile, await self._with_runtime(profile, facts), sandbox.hello)
-        return int(facts["State"]["Pid"])
+        pid = int(facts["State"]["Pid"])
+        if self._settings.own_ids:
+            await self._attest_ids(profile, container.id, sandbox.id, pid)
+        return pid
+
+    async def _attest_ids(
+        self, profile: Profile, container_id: str, sandbox_id: SandboxId, pid: int
+    ) -> None:
+        user = profile.body["Labels"].get(labels.USER)
+        if user is not None:
+            await own_ids.check_alone(self._client, user)
+        look = partial(own_ids.read_host_ids, pid, container_id, profile.user, self.name)
+        self._host_ids.take(sandbox_id, await anyio.to_thread.run_sync(look))
 
     async def _with_runtime(self, profile: Profile, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what the engine says of a container, with its runtime: Podman tells that in its own API only."""
@@ -561,6 +581,8 @@ class ContainerEngine:
                 raise self._exists(spec) from error
             # The engine may have made it, or may yet, and its answer was lost.
             watch.remove_later(name, may_come=True)
+            if isinstance(error, Unavailable) and self._settings.own_ids:
+                raise own_ids.explain(error) from error
             if isinstance(error, NotFound):
                 self._guest.forget()
                 raise Unavailable(error.message) from error
@@ -600,7 +622,7 @@ class ContainerEngine:
                 can_pause=True,
                 forget=self._forget,
                 env=env,
-                users=(str(uid), *(("sandbox",) if uid == 65532 else ())),
+                users=(str(uid), *(("sandbox",) if uid == 65532 or self._settings.own_ids else ())),
                 trees=profile.trees,
             )
         except Unavailable as error:
@@ -622,6 +644,7 @@ class ContainerEngine:
 
     def _forget(self, sandbox_id: SandboxId) -> None:
         self._residents.pop(sandbox_id, None)
+        self._host_ids.give_back(sandbox_id)
 
     # --- watching ----------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ DIGEST = f"{OWN_LABELS}digest"
 SPEC = f"{OWN_LABELS}spec"
 PERSISTENT = f"{OWN_LABELS}persistent"
 VOLUME = f"{OWN_LABELS}volume"
+USER = f"{OWN_LABELS}user"  # that no other container has
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from atoll.engines.containers.image_names import parse_name
-from atoll.engines.containers.labels import VOLUME
+from atoll.engines.containers.labels import USER, VOLUME
+from atoll.engines.containers.own_ids import OWN_RANGE, check_own_ids
 from atoll.engines.containers.seccomp import gvisor_profile, own_profile
 from atoll.engines.containers.settings import ContainerSettings
 from atoll.engines.containers.workspace_volume import check_kept, describe_volume
@@ -110,9 +111,12 @@ def decide(
     runtime = _runtime(options, allowed.settings)
     if spec.workspace is not None:
         check_kept(options, allowed.engine, runtime, is_local=allowed.socket is not None)
+    if allowed.settings.own_ids:
+        check_own_ids(spec, options, allowed.engine, runtime)
     _check_inodes(spec.limits, runtime, allowed.engine)
+    options = replace(options, user=labels.get(USER, options.user))
     user = parse_user(options.user)
-    own = _own_volume(spec, options, limits, user, labels, allowed.engine)
+    own = _own_volume(spec, options, limits, user, labels, allowed)
     workspace = options.volume if own is None else own["Name"]
     mounts = [
         _volume(injected.volume, INJECTED, read_only=True),
@@ -357,7 +361,13 @@ def _walls(spec: SandboxSpec, options: ContainerOptions, allowed: Allowed) -> di
         # Podman has one for all.
         **({"Runtime": runtime} if runtime and allowed.engine == "docker" else {}),
         **_sysctls(spec, options, runtime),
+        **_own_range(allowed),
     }
+
+
+def _own_range(allowed: Allowed) -> dict[str, Any]:
+    is_had = allowed.settings.own_ids and allowed.engine == "podman"
+    return {"UsernsMode": OWN_RANGE} if is_had else {}
 
 
 def _sysctls(spec: SandboxSpec, options: ContainerOptions, runtime: str | None) -> dict[str, Any]:
@@ -432,21 +442,26 @@ def _own_volume(
     limits: ResolvedLimits,
     user: tuple[int, int],
     labels: Mapping[str, str],
-    engine: str,
+    allowed: Allowed,
 ) -> dict[str, Any] | None:
     """Return a workspace that is kept; or one for Podman: only volumes in memory take an owner and a number of files."""
     name = labels.get(VOLUME, "")
     if spec.workspace is not None:
         return describe_volume(name, spec.workspace, labels)
-    if engine != "podman" or options.volume is not None:
+    if allowed.engine != "podman" or options.volume is not None:
         return None
     # Sizes of volumes are quotas of a disk there, so it is told in blocks.
     held = f"nr_blocks={limits.workspace_bytes // _BLOCK},nr_inodes={limits.inodes}"
-    owned = f"uid={user[0]},gid={user[1]},mode=0755,nosuid,nodev"
+    # One with a range of its own Podman gives to whom the user is outside, when it has chosen the range.
+    owner = "" if allowed.settings.own_ids else f"uid={user[0]},gid={user[1]},"
     return {
         "Name": name,
         "Driver": "local",
-        "DriverOpts": {"type": "tmpfs", "device": "tmpfs", "o": f"{held},{owned}"},
+        "DriverOpts": {
+            "type": "tmpfs",
+            "device": "tmpfs",
+            "o": f"{held},{owner}mode=0755,nosuid,nodev",
+        },
         "Labels": dict(labels),
     }
 

@@ -60,6 +60,8 @@ class ContainerSettings:
     seccomp_profiles: Mapping[str, Path] = field(default_factory=dict)
     allow_root: bool = False
     allow_writable_root: bool = False
+    # Whether every container has ids on the host that no other one has.
+    own_ids: bool = False
     pull_seconds: float = 1800.0
     # How long an engine may take to answer, and once more to give a sign of life.
     patience_seconds: float = 3.0
