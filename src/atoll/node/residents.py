@@ -28,6 +28,9 @@ class Resident:
         self.ending: str | None = None  # the reason, once it has to be destroyed
         self.attempts = 0  # to do so that are under way
         self.ended_at: float | None = None  # when it was first seen to be over
+        self._described: tuple[SandboxRecord, SandboxInfo] | None = (
+            None  # what its record told last
+        )
 
     @property
     def id(self) -> SandboxId:
@@ -77,13 +80,23 @@ class Resident:
         # One that is being stopped can be resumed only when it is a resident no more; until then it is not told as stopped.
         is_leaving = engine.state is SandboxState.STOPPED
         state = SandboxState.RUNNING if is_leaving else engine.state
-        seen = replace(self.record, state=state, last_active_at=self.last_active_at)
-        if engine.state.is_over:
-            # One that has just ended is still here for a moment, and tells already why and when.
-            self.ended_at = self.ended_at or time_of_end(self.record)
-            reason = self.hosted.end_reason or engine.reason
-            seen = replace(seen, reason=reason, ended_at=self.ended_at)
-        return replace(describe(seen), limits=engine.limits)
+        seen = replace(
+            self._told, state=state, limits=engine.limits, last_active_at=self.last_active_at
+        )
+        if not engine.state.is_over:
+            return seen
+        # One that has just ended is still here for a moment, and tells already why and when.
+        self.ended_at = self.ended_at or time_of_end(self.record)
+        reason = self.hosted.end_reason or engine.reason
+        return replace(seen, reason=reason, ended_at=self.ended_at)
+
+    @property
+    def _told(self) -> SandboxInfo:
+        """What its record tells: taken apart once, for it is asked for again and again."""
+        record = self.record
+        if self._described is None or self._described[0] is not record:
+            self._described = record, describe(record)
+        return self._described[1]
 
     @property
     def last_active_at(self) -> float:
