@@ -66,21 +66,21 @@ def _half(target: str, when: When = _always) -> Step:
 
 
 def _is_sandbox(state: SandboxState) -> When:
-    def check(_records: Any, record: Record, **_options: Any) -> bool:
+    def check(_records: Any, record: Record, *_key: Any, **_options: Any) -> bool:
         return isinstance(record, SandboxRecord) and record.state is state
 
     return check
 
 
 def _is_execution(state: ExecutionState) -> When:
-    def check(_records: Any, record: Record, **_options: Any) -> bool:
+    def check(_records: Any, record: Record, *_key: Any, **_options: Any) -> bool:
         return isinstance(record, ExecutionRecord) and record.state == state.value
 
     return check
 
 
-def _is_key(_records: Any, record: Record, **_options: Any) -> bool:
-    return isinstance(record, IdempotencyRecord)
+def _is_key(_records: Any, record: Record, key: Any = None, **_options: Any) -> bool:
+    return key is not None or isinstance(record, IdempotencyRecord)
 
 
 def _slot(name: str) -> When:
@@ -177,6 +177,11 @@ STEPS: Mapping[str, Step] = {
     "cell.partly_sent": _after(f"{_NODE}.kernel_spool:KernelSpool.send", _is_large),
     "cell.sent": _after(f"{_NODE}.conversation:Conversation._push"),
     "cell.heard": _after(f"{_NODE}.kernel_spool:SpoolFile._move"),
+    "cell.intent_written": _after(f"{_NODE}.executions:Executions._open_without_log"),
+    "cell.log_to_be_opened": _before(f"{_NODE}.executions:Executions._open_log"),
+    "cell.log_opened": _after(f"{_NODE}.executions:Executions._open_log"),
+    "cell.end_to_be_written": _before(f"{_NODE}.cell_execution:CellExecution._try_finish_short"),
+    "cell.end_written": _after(f"{_NODE}.cell_execution:CellExecution._try_finish_short"),
     "cell.written": _after(f"{_NODE}.cell_execution:CellWriter.take"),
     "cell.ended": _after(f"{_NODE}.cell_execution:CellWriter.settle"),
     # A file.

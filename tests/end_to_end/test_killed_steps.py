@@ -165,7 +165,7 @@ class Tour:
         await self._create()
         await self._upload()
         await self._run_command()
-        for count in (1, 2):
+        for count in (1, 2, 3):
             await self._run_cell(count)
         await self._open_terminal()
         await self._check_effects()
@@ -196,8 +196,9 @@ class Tour:
         assert outcome["exit_code"] == 3
 
     async def _run_cell(self, count: int) -> None:
-        # The second one is larger than what a socket holds.
-        code = _NEXT + "\n#" + (count - 1) * _LONG * "."
+        # The second one is larger than what a socket holds, so the next begins with empty files; that takes long enough to be read.
+        rest = {1: "", 2: "\n#" + _LONG * ".", 3: "\nimport time\ntime.sleep(0.2)\nx"}
+        code = _NEXT + rest[count]
         printed, outcome, result = await self._carry_out({"kind": "cell", "code": code})
         assert (printed, result) == (f"-{count}\n".encode(), str(count)), outcome
 
