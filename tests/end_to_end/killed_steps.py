@@ -66,20 +66,20 @@ def _half(target: str, when: When = _always) -> Step:
 
 
 def _is_sandbox(state: SandboxState) -> When:
-    def check(_records: Any, record: Record, **_options: Any) -> bool:
+    def check(_records: Any, record: Record, *_rest: Any, **_options: Any) -> bool:
         return isinstance(record, SandboxRecord) and record.state is state
 
     return check
 
 
 def _is_execution(state: ExecutionState) -> When:
-    def check(_records: Any, record: Record, **_options: Any) -> bool:
+    def check(_records: Any, record: Record, *_rest: Any, **_options: Any) -> bool:
         return isinstance(record, ExecutionRecord) and record.state == state.value
 
     return check
 
 
-def _is_key(_records: Any, record: Record, **_options: Any) -> bool:
+def _is_key(_records: Any, record: Record, *_rest: Any, **_options: Any) -> bool:
     return isinstance(record, IdempotencyRecord)
 
 
