@@ -156,6 +156,45 @@ async def test_a_full_disk_does_not_hold_up_the_end(node: RunningNode) -> None:
     await check_unharmed(node.data)
 
 
+async def test_no_cell_runs_twice_whose_end_found_no_room_before_the_node_was_killed(
+    node: RunningNode,
+) -> None:
+    """The kernel must not go on to the next cell: only the last one that it was asked for is found by the next node."""
+    async with node.client() as client:
+        sandbox = await client.call("POST", "/sandboxes", body={"template": "python"})
+        path = f"/sandboxes/{sandbox['id']}"
+        waiting = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)"
+        # Then what a kernel says next finds room in blocks that are its spool's already.
+        for _ in range(3):
+            await client.call("POST", f"{path}/executions", body={**_CELL, "code": "x = 1"})
+        begun = [await begin_cell(client, path, waiting)]
+        # So many that not all that there is to say of their ends finds room, wherever some may be left.
+        for number in range(60):
+            code = f"with open('ran', 'a') as file: file.write('{number}\\n')"
+            begun.append(await begin_cell(client, path, code))
+        fill(node.data)
+        await client.call("PUT", f"{path}/files/go", data=_once(b""))
+        await anyio.sleep(3)
+        states = [(await client.call("GET", f"/executions/{each}"))["state"] for each in begun]
+        assert "running" in states
+    node.process.send_signal(signal.SIGKILL)
+    await anyio.to_thread.run_sync(node.process.wait)
+    make_room(node.data)
+    node.process = (await anyio.to_thread.run_sync(start_node, node.data)).process
+    async with node.client() as client:
+        with anyio.fail_after(60):
+            for each in begun:
+                while (await client.call("GET", f"/executions/{each}"))["state"] == "running":
+                    await anyio.sleep(0.1)
+        ran = (await client.ask("GET", f"{path}/files/ran")).text.split()
+    assert ran == [str(number) for number in range(60)]
+
+
+async def begin_cell(client: HttpNode, path: str, code: str) -> str:
+    body = {"kind": "cell", "code": code}
+    return str((await client.call("POST", f"{path}/executions", body=body))["id"])
+
+
 def check_start_is_refused(node: RunningNode) -> None:
     """A node that could not keep what it promises says so, and does not begin."""
     refused = subprocess.run(

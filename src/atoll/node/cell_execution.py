@@ -65,16 +65,24 @@ class CellExecution(Execution):
             return False
         try:
             cell = self._cell = self._begin().try_now(may_look=may_look)
-            if cell is None:
-                return False
-            if self._try_finish_short(cell_outcome(cell), ExecutionState.ENDED):
-                return True
-            if self._writer is None or not self._writer.write_waiting():
-                return False
-            return self.try_finish(cell_outcome(cell), ExecutionState.ENDED)
+            has_ended = cell is not None and self._try_finish_cell(cell_outcome(cell))
         except Exception as error:  # noqa: BLE001 - whoever sees it through deals with it
             self._failure = error
             return False
+        if has_ended:
+            self._give_up_turn()
+        return has_ended
+
+    def _try_finish_cell(self, outcome: Mapping[str, Any]) -> bool:
+        """Write down all that came of it with its end, if that can be done now; return whether it was."""
+        if self._writer is None:
+            return self._try_finish_short(outcome, ExecutionState.ENDED)
+        return self._writer.write_waiting() and self.try_finish(outcome, ExecutionState.ENDED)
+
+    def _give_up_turn(self) -> None:
+        """Let the next cell begin. Not before the end of this one is written down: a next node would find that one alone, and run this again."""
+        if self._cell_run is not None:
+            self._cell_run.close()
 
     @property
     def log(self) -> ExecutionLog | ShortLog:
@@ -129,6 +137,12 @@ class CellExecution(Execution):
 
     async def run(self) -> None:
         """See it through to its end."""
+        try:
+            await self._see_through()
+        finally:
+            self._give_up_turn()
+
+    async def _see_through(self) -> None:
         outcome: Mapping[str, Any] = {"status": CellStatus.INTERRUPTED.value}
         state = ExecutionState.ENDED
         self._waiting = anyio.CancelScope()
@@ -157,9 +171,6 @@ class CellExecution(Execution):
         return outcome
 
     async def _run(self) -> Cell:
-        assert self.kernel is not None
-        if self.begun is not None:
-            return await self.kernel.resume(self.begun, self._take)
         return await self._begin().finish(self._ask if self.asks else None)
 
     def _begin(self) -> CellRun:
@@ -168,7 +179,11 @@ class CellExecution(Execution):
         if self._cell_run is None:
             call = Call(self._take)
             call.execution = self.id
-            self._cell_run = CellRun(self.kernel, call, self.code, self.record.what["timeout"])
+            if self.begun is None:
+                needs = self.kernel.begin(call, self.code, self.record.what["timeout"])
+            else:
+                needs = self.kernel.resume(call, self.begun)
+            self._cell_run = CellRun(self.kernel, call, needs, is_resumed=self.begun is not None)
         return self._cell_run
 
     async def _ask(self, prompt: str, is_secret: bool) -> str | None:

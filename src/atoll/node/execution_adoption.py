@@ -17,12 +17,13 @@ from atoll.errors import AtollError
 from atoll.model.execution import EventType, ExecutionEvent, ExecutionKind, ExecutionState
 from atoll.model.ids import ProcessId
 from atoll.model.process import Command, TerminalSize
+from atoll.node.call import Call
 from atoll.node.execution import Execution, ProcessExecution
 from atoll.node.execution_log import ExecutionLog
 from atoll.node.executions import Executions, feed_stdin, relay_slot
 from atoll.node.hooks import Hooks
 from atoll.node.kernel_spool import SpooledRequest
-from atoll.node.kernels import Kernel
+from atoll.node.kernels import CellRun, Kernel
 from atoll.node.output_pump import Relays
 from atoll.node.records import ExecutionRecord, Records
 from atoll.node.residents import Resident
@@ -117,7 +118,9 @@ class ExecutionAdoption:
     async def _hear_out(self, kernel: Kernel, request: SpooledRequest) -> None:
         """Let a kernel come to the end of what nobody waits for any more."""
         try:
-            await kernel.resume(request)
+            call = Call()
+            with CellRun(kernel, call, kernel.resume(call, request), is_resumed=True) as run:
+                await run.finish()
         except AtollError as error:
             _log.warning("kernel.lost", extra={"kernel": kernel.id, "reason": error.message})
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import anyio
 
@@ -130,14 +131,8 @@ class Kernel:
         """
         call = Call(listener, max_output_bytes)
         call.execution = execution
-        return await CellRun(self, call, code, timeout).finish(prompter)
-
-    async def resume(self, request: SpooledRequest, listener: Listener | None = None) -> Cell:
-        """Go on with the request that another node made last, to its end."""
-        call = self._explaining(Call(listener))
-        async with self.turns:
-            await drive(self._conversation.resume(call, request), self.control)
-            return self.finish(call)
+        with CellRun(self, call, self.begin(call, code, timeout)) as run:
+            return await run.finish(prompter)
 
     async def rehearse(self) -> None:
         """Run a cell that leaves nothing behind, so that the first one finds everything warm."""
@@ -196,6 +191,10 @@ class Kernel:
             call.explain = lambda error: explain_shell_error(error, self.process.explain)
         return call
 
+    def resume(self, call: Call, request: SpooledRequest) -> Needs:
+        """Return the conversation that goes on with the request that another node made last, to its end."""
+        return self._conversation.resume(self._explaining(call), request)
+
     def give_up(self, call: Call) -> Needs:
         """Return the conversation that ends a cell for which nobody waits any more."""
         return self._conversation.interrupt(call)
@@ -206,14 +205,40 @@ class Kernel:
 
 
 class CellRun:
-    """One cell in a kernel: begun at once if that can be, and brought to its end by whoever may wait."""
+    """One cell in a kernel: begun at once if that can be, and brought to its end by whoever may wait.
 
-    def __init__(self, kernel: Kernel, call: Call, code: str, timeout: float | None) -> None:
+    Once it has its turn it keeps that until it is closed: what came of it can be written down before another cell begins, which
+    takes its place in all that a next node finds of the kernel.
+    """
+
+    def __init__(
+        self, kernel: Kernel, call: Call, needs: Needs, *, is_resumed: bool = False
+    ) -> None:
+        """Take the conversation that runs the cell, or goes on with one that another node began."""
         self._kernel = kernel
         self._call = call
-        self._needs = kernel.begin(call, code, timeout)
+        self._needs = needs
         self._need: Need | None = None
+        self._is_resumed = is_resumed
         self._has_turn = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the next cell have its turn; safe to call twice."""
+        if self._has_turn:
+            self._has_turn = False
+            self._kernel.executing = ""
+            self._kernel.turns.give_up()
 
     def try_now(self, *, may_look: bool) -> Cell | None:
         """Ask the kernel, which was found alive, if it is free, and return what came of it if that comes within a moment.
@@ -226,40 +251,29 @@ class CellRun:
         kernel = self._kernel
         if not kernel.turns.take_if_free():
             return None
+        self._has_turn = True
         kernel.executing = self._call.execution
-        try:
-            self._need = drive_now(self._needs, may_look=may_look)
-        except BaseException:
-            self._give_up_turn()
-            raise
-        if self._need is not None:
-            self._has_turn = True
-            return None
-        self._give_up_turn()
-        return kernel.finish(self._call)
+        self._need = drive_now(self._needs, may_look=may_look)
+        return kernel.finish(self._call) if self._need is None else None
 
     async def finish(self, prompter: Prompter | None = None) -> Cell:
         """Return what came of it, once it has had its turn; cancelling interrupts it. Errors as `Kernel.run`."""
         kernel = self._kernel
         if not self._has_turn:
             await kernel.turns.__aenter__()
-        try:
-            if not self._has_turn:
+            self._has_turn = True
+            kernel.executing = self._call.execution
+            if not self._is_resumed:
                 kernel.check_alive()
-                kernel.executing = self._call.execution
-            try:
-                await drive(self._needs, kernel.control, prompter, self._need)
-            except BaseException:
+        try:
+            await drive(self._needs, kernel.control, prompter, self._need)
+        except BaseException:
+            # What another node began has nobody here who could give it up.
+            if not self._is_resumed:
                 with anyio.CancelScope(shield=True):
                     await drive(kernel.give_up(self._call), kernel.control)
-                raise
-            return kernel.finish(self._call)
-        finally:
-            self._give_up_turn()
-
-    def _give_up_turn(self) -> None:
-        self._kernel.executing = ""
-        self._kernel.turns.give_up()
+            raise
+        return kernel.finish(self._call)
 
 
 async def _start(sandbox: Sandbox, language: Language) -> KernelProcess:
