@@ -32,6 +32,7 @@ export {
   type RunOptions,
   type StartOptions,
 } from "./process.ts";
+export type { PublishedPort } from "./publishing.ts";
 export {
   type At,
   type ContainerOptions,

@@ -3,6 +3,7 @@
 import type { Abortable, Client } from "./client.ts";
 import { TimedOut } from "./errors.ts";
 import type { components } from "./generated/api.ts";
+import { type PublishedPort, publish } from "./publishing.ts";
 
 /** A port that something in the sandbox listens on. */
 export type PortInfo = components["schemas"]["PortAnswer"];
@@ -23,6 +24,14 @@ export class Ports {
   list(options: Abortable = {}): Promise<PortInfo[]> {
     const path = { sandbox: this.#sandbox };
     return this.#client.call("get", "/sandboxes/{sandbox}/ports", { path, ...options });
+  }
+
+  /**
+   * Have programs of this machine reach a port inside, on the loopback, until that is closed: at `hostPort`, or at any that is free.
+   * Throws `Unavailable` if that is taken, and `Unsupported` where there is no WebSocket.
+   */
+  publish(port: number, options: { hostPort?: number } = {}): Promise<PublishedPort> {
+    return publish(this.#client, this.#sandbox, port, options.hostPort ?? 0);
   }
 
   /** Wait until something listens on a port; throws `TimedOut` if nothing does within `timeoutMs`, 30 s if nothing is said. */

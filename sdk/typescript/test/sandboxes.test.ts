@@ -181,3 +181,21 @@ test(
     );
   }),
 );
+
+test(
+  "a published port leads in from this machine",
+  { skip: globalThis.WebSocket === undefined },
+  inSandbox(async (sandbox) => {
+    await sandbox.files.write("note", "inside");
+    await sandbox.commands.start(["python3", "-m", "http.server", "8000"]);
+    await sandbox.ports.wait(8000);
+    const port = await sandbox.ports.publish(8000);
+    assert.equal(await (await fetch(`${port.url}/note`)).text(), "inside");
+    await assert.rejects(
+      sandbox.ports.publish(8000, { hostPort: port.hostPort }),
+      (error) => error instanceof Unavailable && /of this machine/.test(error.message),
+    );
+    await port.close();
+    await assert.rejects(fetch(port.url));
+  }),
+);

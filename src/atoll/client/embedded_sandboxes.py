@@ -19,6 +19,7 @@ from atoll.client.errands import gone, stopped
 from atoll.client.face import Listener, Prompter
 from atoll.client.places import data_directory
 from atoll.client.progress import note_step
+from atoll.client.publishing import PublishedPort, publish
 from atoll.errors import NotFound
 from atoll.model.attempt import NotedAttempt
 from atoll.model.ids import KernelId
@@ -304,6 +305,10 @@ class AsyncEmbedded:
             if resident is not None:
                 await self.call(claim.node.sandboxes.end, resident, "asked")
 
+    async def publish(self, hosted: HostedSandbox, port: int, host_port: int) -> PublishedPort:
+        """Have programs of this machine reach a port of a sandbox, by the node's thread."""
+        return await self.call(publish, hosted.connect, port, host_port)
+
     async def run_cell(
         self,
         hosted: HostedSandbox,
@@ -380,6 +385,10 @@ class Embedded:
         resident = claim.end()
         if resident is not None:
             self.call(claim.node.sandboxes.end, resident, "asked")
+
+    def publish(self, hosted: HostedSandbox, port: int, host_port: int) -> PublishedPort:
+        """Have programs of this machine reach a port of a sandbox, by the node's thread."""
+        return self.call(publish, hosted.connect, port, host_port)
 
     def run_cell(
         self,

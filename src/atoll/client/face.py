@@ -11,6 +11,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from atoll.client.publishing import PublishedPort
 from atoll.model.attempt import NotedAttempt
 from atoll.model.file import FileChange, FileInfo, TextPage
 from atoll.model.ids import KernelId, ProcessId
@@ -504,6 +505,10 @@ class AsyncWay(Protocol):
         """Destroy the sandbox of a claim; safe to call twice, and while it is being made."""
         ...
 
+    async def publish(self, hosted: Any, port: int, host_port: int) -> PublishedPort:
+        """Have programs of this machine reach a port of a sandbox, whatever this event loop is doing."""
+        ...
+
     async def run_cell(
         self,
         hosted: Any,
@@ -543,6 +548,10 @@ class Way(Protocol):
 
     def end(self, claim: Any) -> None:
         """Destroy the sandbox of a claim; safe to call twice, and while it is being made."""
+        ...
+
+    def publish(self, hosted: Any, port: int, host_port: int) -> PublishedPort:
+        """Have programs of this machine reach a port of a sandbox."""
         ...
 
     def run_cell(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from socket import create_connection
+from urllib.request import urlopen
+
 import pytest
 
 from atoll import AsyncSandbox
@@ -62,6 +65,45 @@ async def test_a_server_inside_is_reached() -> None:
             await sandbox.ports.connect(8081)
         with pytest.raises(InvalidRequest):
             await sandbox.ports.connect(-1)
+
+
+def _fetch(url: str) -> bytes:
+    with urlopen(url) as answer:
+        found: bytes = answer.read()
+    return found
+
+
+async def test_a_published_port_leads_in_from_this_machine() -> None:
+    async with AsyncSandbox() as sandbox:
+        await sandbox.run_code(
+            "import http.server, threading\n"
+            "open('note', 'w').write('inside' * 100_000)\n"
+            "server = http.server.ThreadingHTTPServer(('127.0.0.1', 8000), http.server.SimpleHTTPRequestHandler)\n"
+            "threading.Thread(target=server.serve_forever).start()"
+        )
+        with await sandbox.ports.publish(8000) as port:
+            assert (port.host, port.port) == ("127.0.0.1", 8000)
+            for _ in range(2):  # connections, one after the other, while this thread waits
+                assert _fetch(f"{port.url}/note") == b"inside" * 100_000
+            with pytest.raises(Unavailable, match=f"port {port.host_port} of this machine"):
+                await sandbox.ports.publish(8000, port.host_port)
+        with pytest.raises(ConnectionRefusedError):
+            create_connection((port.host, port.host_port))
+        left_open = await sandbox.ports.publish(8000)
+        held = create_connection((left_open.host, left_open.host_port))
+    with held, pytest.raises(ConnectionRefusedError):
+        create_connection((left_open.host, left_open.host_port))
+    left_open.close()
+
+
+async def test_a_published_port_that_nobody_serves_is_closed_at_once() -> None:
+    async with AsyncSandbox() as sandbox:
+        port = await sandbox.ports.publish(8000)
+        with create_connection((port.host, port.host_port), timeout=30) as connection:
+            assert connection.recv(1) == b""
+        for wrong in ((0, 0), (65536, 0), (8000, -1)):
+            with pytest.raises(InvalidRequest, match="does not lie between"):
+                await sandbox.ports.publish(*wrong)
 
 
 async def test_code_inside_reaches_a_listener_of_ours(holder: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -151,6 +153,25 @@ async def test_a_well_known_image_that_nobody_has_is_made_once(
                     lambda docker: docker.images.delete(str(preset_tag("base")), force=True),
                 )
             await engine.close()
+
+
+def test_nothing_is_left_of_an_image_whose_maker_is_killed(tmp_path: Path) -> None:
+    fake, scratch = tmp_path / "mmdebstrap", tmp_path / "tmp"
+    fake.write_text('#!/bin/sh\nhead -c 100000 /dev/zero\necho $$ > "$0.pid"\nexec sleep 1000\n')
+    fake.chmod(0o755)
+    scratch.mkdir()
+    code = (
+        "import tempfile; from atoll.engines.containers.presets import make_preset\n"
+        "make_preset('base', 'x', tempfile.TemporaryFile(), lambda line: None)"
+    )
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(scratch)}
+    with subprocess.Popen([sys.executable, "-P", "-c", code], env=env) as maker:
+        pid = tmp_path / "mmdebstrap.pid"
+        while not (pid.exists() and pid.read_text()) and maker.poll() is None:
+            time.sleep(0.02)
+        maker.kill()
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert not [*scratch.iterdir()]
 
 
 async def test_without_the_program_the_way_out_is_told(

@@ -1,11 +1,11 @@
 /** Sandboxes for programs that were written for containers: the same names, on an Atoll server. */
 
 import { Client } from "../client.ts";
-import { InvalidRequest } from "../errors.ts";
+import { AtollError, InvalidRequest } from "../errors.ts";
+import type { PublishedPort } from "../publishing.ts";
 import { Sandbox, type SandboxOptions } from "../sandbox.ts";
-import { withTheirErrors } from "./errors.ts";
+import { SandboxPortError, withTheirErrors } from "./errors.ts";
 import { checkPorts, DEFAULT_IMAGES, makeSandboxOptions } from "./options.ts";
-import { type PublishedPort, publishPorts } from "./publishing.ts";
 import { DockerSandboxSession } from "./session.ts";
 import type { DockerSandboxCreateSessionOptions, DockerSandboxOptions } from "./types.ts";
 
@@ -42,9 +42,11 @@ export class DockerSandbox {
     const ports = checkPorts(options.ports ?? []);
     const client = server instanceof Client ? server : new Client(server);
     const sandbox = await withTheirErrors(create({ ...wanted, client }, this.#options.pull));
-    let published: readonly PublishedPort[] = [];
+    const published: PublishedPort[] = [];
     try {
-      published = await publishPorts(sandbox, ports);
+      for (const port of ports) {
+        published.push(await publish(sandbox, port));
+      }
       const session = new DockerSandboxSession(sandbox, wanted, this.#options, published);
       await session.announce();
       return session;
@@ -52,6 +54,14 @@ export class DockerSandbox {
       await Promise.all([...published.map((port) => port.close()), sandbox.destroy()]);
       throw error;
     }
+  }
+}
+
+async function publish(sandbox: Sandbox, port: number): Promise<PublishedPort> {
+  try {
+    return await sandbox.ports.publish(port);
+  } catch (error) {
+    throw error instanceof AtollError ? new SandboxPortError(error.message, error) : error;
   }
 }
 

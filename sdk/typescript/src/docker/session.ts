@@ -3,6 +3,7 @@
 import { toBytes, toText } from "../bytes.ts";
 import { Gathered } from "../execution.ts";
 import { CommandResult, type Process, startCommand } from "../process.ts";
+import type { PublishedPort } from "../publishing.ts";
 import type { Sandbox, SandboxOptions } from "../sandbox.ts";
 import { delay } from "../waiting.ts";
 import {
@@ -17,7 +18,6 @@ import {
 } from "./errors.ts";
 import { WORKDIR } from "./options.ts";
 import { checkPath } from "./paths.ts";
-import type { PublishedPort } from "./publishing.ts";
 import type {
   DockerSandboxOptions,
   SandboxExecEvent,
@@ -83,7 +83,12 @@ export class DockerSandboxSession
     this.#limits = options.limits ?? {};
     this.#hooks = options.hooks ?? {};
     this.#published = published;
-    this.publishedPorts = published.map((port) => port.info);
+    this.publishedPorts = published.map(({ port, host, hostPort }) => ({
+      containerPort: port,
+      host,
+      hostPort,
+      protocol: "tcp",
+    }));
   }
 
   /** Tell that it is there. */

@@ -474,6 +474,7 @@ class AsyncSandbox:
         """End the sandbox and remove everything; safe to call twice."""
         with self._claiming:
             self._over = True
+        self.ports.close()
         if self._way is not None and self._claim is not None:
             await self._way.end(self._claim)
 

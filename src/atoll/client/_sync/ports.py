@@ -7,6 +7,7 @@ from collections.abc import Callable
 from socket import socket
 
 from atoll.client.face import SandboxFace, Way
+from atoll.client.publishing import PublishedPort
 
 
 class Ports:
@@ -14,6 +15,7 @@ class Ports:
 
     def __init__(self, open_: Callable[[], tuple[Way, SandboxFace]]) -> None:
         self._open = open_
+        self._published: list[PublishedPort] = []
 
     def connect(self, port: int) -> socket:
         """Return a stream to what listens on `port` inside; raises `Unavailable` if nothing does."""
@@ -28,3 +30,21 @@ class Ports:
         listener = way.call(hosted.listen, port, address)
         listener.setblocking(True)
         return listener
+
+    def publish(self, port: int, host_port: int = 0) -> PublishedPort:
+        """Have programs of this machine reach a port inside, on the loopback, until that is closed or the sandbox destroyed.
+
+        It is at `host_port` here, or at any that is free.
+
+        Raises:
+            Unavailable: that port of this machine is taken.
+        """
+        way, hosted = self._open()
+        published = way.publish(hosted, port, host_port)
+        self._published.append(published)
+        return published
+
+    def close(self) -> None:
+        """Publish none any more; safe to call twice."""
+        while self._published:
+            self._published.pop().close()

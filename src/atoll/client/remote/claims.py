@@ -12,8 +12,9 @@ import anyio
 
 from atoll.client.errands import gone
 from atoll.client.face import Listener, Prompter
+from atoll.client.publishing import PublishedPort, publish
 from atoll.client.remote.cells import InputWanted
-from atoll.client.remote.portal import wait_for
+from atoll.client.remote.portal import run_there, wait_for
 from atoll.client.remote.sandbox import RemoteSandbox
 from atoll.client.remote.transport import Server
 from atoll.client.remote.values import to_attempt, to_sandbox
@@ -234,6 +235,10 @@ class AsyncRemote:
         with anyio.CancelScope(shield=True):
             await claim.end()
 
+    async def publish(self, hosted: RemoteSandbox, port: int, host_port: int) -> PublishedPort:
+        """Have programs of this machine reach a port of a sandbox, by a thread of its own."""
+        return await run_there(partial(publish, hosted.connect, port, host_port))
+
     async def run_cell(
         self,
         hosted: RemoteSandbox,
@@ -299,6 +304,10 @@ class Remote:
     def end(self, claim: RemoteClaim) -> None:
         """Destroy the sandbox of a claim; safe to call twice, and while it is being made."""
         wait_for(partial(self._way.end, claim))
+
+    def publish(self, hosted: RemoteSandbox, port: int, host_port: int) -> PublishedPort:
+        """Have programs of this machine reach a port of a sandbox."""
+        return self.call(publish, hosted.connect, port, host_port)
 
     def run_cell(
         self,

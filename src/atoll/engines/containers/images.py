@@ -7,10 +7,9 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import aiodocker
-import anyio
 from aiodocker.exceptions import DockerError, DockerStreamError
 
 from atoll.engines.containers.client import EngineClient
@@ -124,8 +123,8 @@ class Images:
             async for step in docker.images.import_image(_chunks(archive), stream=True):
                 progress(_describe(step))
 
-        with tempfile.TemporaryDirectory(prefix="atoll-preset-") as folder:
-            archive = Path(folder, "image.tar")
+        # Without a name: nothing is left of it when this program is killed.
+        with tempfile.TemporaryFile() as archive:
             await asyncio.to_thread(make_preset, template, tag, archive, progress)
             await self._client.ask(f"load image {tag}", load, seconds=self._pull_seconds)
         return await self.inspect(tag)
@@ -206,10 +205,9 @@ class Images:
                     yield chunk
 
 
-async def _chunks(path: Path) -> AsyncGenerator[bytes, None]:
-    async with await anyio.open_file(path, "rb") as file:
-        while chunk := await file.read(_CHUNK):
-            yield chunk
+async def _chunks(file: IO[bytes]) -> AsyncGenerator[bytes, None]:
+    while chunk := await asyncio.to_thread(file.read, _CHUNK):
+        yield chunk
 
 
 def _tell_step(step: Mapping[str, Any], progress: Progress) -> None:

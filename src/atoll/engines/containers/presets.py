@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
 import platform
 import shutil
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
+from typing import IO
 
 from atoll.errors import Unavailable, Unsupported
 from atoll.model.container import PRESET_IMAGES
@@ -60,6 +62,7 @@ PACKAGES: Mapping[str, Sequence[str]] = MappingProxyType(
 _PROGRAM = "mmdebstrap"
 _SECONDS = 1800
 _LAST_BYTES = 2000
+_CHUNK = 1 << 20
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -71,7 +74,7 @@ def preset_tag(template: str) -> str | None:
     return f"{PRESET_IMAGES}/{template}:{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
 
-def make_preset(template: str, tag: str, target: Path, progress: Progress) -> None:
+def make_preset(template: str, tag: str, target: IO[bytes], progress: Progress) -> None:
     """Write an image of this machine's distribution with a template's packages, as `docker save` would.
 
     Raises:
@@ -85,19 +88,23 @@ def make_preset(template: str, tag: str, target: Path, progress: Progress) -> No
             template=template,
         )
     progress(f"making image {tag} from packages of {_suite()}")
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".preset-") as folder:
-        layer = Path(folder, "layer.tar")
+    # Without a name: nothing is left of it when this program is killed.
+    with tempfile.TemporaryFile() as layer:
         _make_tree(PACKAGES[template], layer)
         progress("packing it")
         _save(layer, tag, target)
 
 
-def _make_tree(packages: Sequence[str], layer: Path) -> None:
+def _make_tree(packages: Sequence[str], layer: IO[bytes]) -> None:
     command = [_PROGRAM, "--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
-    command += ["--format=tar", "--dpkgopt=path-exclude=/usr/share/doc/*", _suite(), str(layer)]
+    command += ["--format=tar", "--dpkgopt=path-exclude=/usr/share/doc/*", _suite(), "-"]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=layer,
+            stderr=subprocess.PIPE,
+            timeout=_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"{_PROGRAM} took longer than {_SECONDS} seconds") from error
@@ -106,7 +113,7 @@ def _make_tree(packages: Sequence[str], layer: Path) -> None:
         raise Unavailable(f"{_PROGRAM} could not fetch the packages:\n{words}")
 
 
-def _save(layer: Path, tag: str, target: Path) -> None:
+def _save(layer: IO[bytes], tag: str, target: IO[bytes]) -> None:
     config = json.dumps(
         {
             "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
@@ -117,18 +124,26 @@ def _save(layer: Path, tag: str, target: Path) -> None:
     ).encode()
     name = f"{hashlib.sha256(config).hexdigest()}.json"
     manifest = [{"Config": name, "RepoTags": [tag], "Layers": ["layer/layer.tar"]}]
-    texts = {name: config, "manifest.json": json.dumps(manifest).encode()}
-    with tarfile.open(target, "x") as archive:
-        archive.add(layer, "layer/layer.tar")
-        for each, data in texts.items():
-            path = layer.with_name("text")
-            path.write_bytes(data)
-            archive.add(path, each)
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        _add(archive, "layer/layer.tar", layer)
+        _add(archive, name, io.BytesIO(config))
+        _add(archive, "manifest.json", io.BytesIO(json.dumps(manifest).encode()))
+    target.seek(0)
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = content.seek(0, os.SEEK_END)
+    content.seek(0)
+    archive.addfile(entry, content)
+
+
+def _digest(content: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    content.seek(0)
+    while chunk := content.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _suite() -> str:

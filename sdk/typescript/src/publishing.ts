@@ -2,39 +2,31 @@
 
 import type { Server, Socket } from "node:net";
 
-import { fillIn } from "../client.ts";
-import type { Sandbox } from "../sandbox.ts";
-import { SandboxPortError } from "./errors.ts";
-import type { SandboxPublishedPort } from "./types.ts";
+import { type Client, fillIn } from "./client.ts";
+import { Unavailable, Unsupported } from "./errors.ts";
 
 const HOST = "127.0.0.1";
 
-/** A port that is published, until it is closed. */
+/** A port of a sandbox that programs of this machine reach, until it is closed. */
 export interface PublishedPort {
-  info: SandboxPublishedPort;
+  readonly port: number;
+  readonly host: "127.0.0.1";
+  readonly hostPort: number;
+  /** Where it is for a browser. */
+  readonly url: string;
+  /** Take no more connections, and cut off those that there are. */
   close(): Promise<void>;
 }
 
-/** Publish ports; throws `SandboxPortError` where this platform cannot. */
-export async function publishPorts(
-  sandbox: Sandbox,
-  ports: readonly number[],
-): Promise<readonly PublishedPort[]> {
-  const published: PublishedPort[] = [];
-  try {
-    for (const port of ports) {
-      published.push(await publish(sandbox, port));
-    }
-    return published;
-  } catch (error) {
-    await Promise.all(published.map((each) => each.close()));
-    throw error;
-  }
-}
-
-async function publish(sandbox: Sandbox, port: number): Promise<PublishedPort> {
+/** Publish a port; throws `Unsupported` where this platform cannot, and `Unavailable` if `hostPort` is taken. */
+export async function publish(
+  client: Client,
+  sandbox: string,
+  port: number,
+  hostPort: number,
+): Promise<PublishedPort> {
   if (globalThis.WebSocket === undefined) {
-    throw new SandboxPortError(
+    throw new Unsupported(
       "ports need a WebSocket, which this platform lacks; use Node 22, Deno or Bun",
     );
   }
@@ -43,23 +35,33 @@ async function publish(sandbox: Sandbox, port: number): Promise<PublishedPort> {
   const server = createServer((socket) => {
     sockets.add(socket);
     socket.on("close", () => sockets.delete(socket));
-    join(socket, sandbox, port);
+    join(socket, client, sandbox, port);
   });
   await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
-    server.listen(0, HOST, resolve);
+    server.once("error", (error) => reject(refusal(hostPort, error)));
+    server.listen(hostPort, HOST, resolve);
   });
   // Nobody's program goes on only because a port is published.
   server.unref();
+  const found = portOf(server);
   return {
-    info: { containerPort: port, host: HOST, hostPort: portOf(server), protocol: "tcp" },
+    port,
+    host: HOST,
+    hostPort: found,
+    url: `http://${HOST}:${found}`,
     close: () => close(server, sockets),
   };
 }
 
-function join(socket: Socket, sandbox: Sandbox, port: number): void {
-  const path = fillIn("/sandboxes/{sandbox}/ports/{port}", { sandbox: sandbox.id, port });
-  const line = sandbox.client.openSocket(path);
+function refusal(hostPort: number, error: Error): Unavailable {
+  return new Unavailable(
+    `port ${hostPort} of this machine cannot be listened on: ${error.message}; leave hostPort out to get any`,
+    { details: { host_port: hostPort } },
+  );
+}
+
+function join(socket: Socket, client: Client, sandbox: string, port: number): void {
+  const line = client.openSocket(fillIn("/sandboxes/{sandbox}/ports/{port}", { sandbox, port }));
   if (line === null) {
     socket.destroy();
     return;
