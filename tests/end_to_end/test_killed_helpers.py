@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from atoll import AsyncSandbox
 from atoll.client.http import HttpNode
 from atoll.errors import AtollError, Conflict, NotFound, Unavailable
 from atoll.model.execution import EventType
@@ -155,6 +156,7 @@ class Witness:
     """A sandbox in use when its keeper is killed, and what its user was told."""
 
     sandbox: str
+    handle: AsyncSandbox
     execution: str
     seen: bytes = b""
     end: dict[str, Any] = field(default_factory=dict)
@@ -205,7 +207,8 @@ async def start_counting(load: Load) -> Witness:
     sandbox = await load.create("base")
     body = {"kind": "command", "command": COUNT}
     started = await load.ask("POST", f"/sandboxes/{sandbox}/executions", body=body)
-    return Witness(sandbox, started["id"])
+    handle = await AsyncSandbox.connect(sandbox, url=load.address)
+    return Witness(sandbox, handle, started["id"])
 
 
 async def bother(node: RunningNode, over: anyio.Event, unexpected: list[str]) -> None:
@@ -238,6 +241,8 @@ async def check_lost(load: Load, witness: Witness) -> None:
         while (info := await load.ask("GET", f"/sandboxes/{witness.sandbox}"))["status"] != "lost":
             await anyio.sleep(0.02)
     assert info["reason"] == "its keeper was killed"
+    with pytest.raises(Conflict, match="was lost: its keeper was killed"):
+        await witness.handle.info()
     assert witness.end["reason"] == "lost", witness.end
     numbers = [int(line) for line in witness.seen.splitlines()[:-1]]
     assert numbers == list(range(1, len(numbers) + 1))

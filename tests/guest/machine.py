@@ -13,7 +13,7 @@ from tools.bootstrap import ROOT
 
 # Emulated, so that it runs everywhere, and ended with whoever started it.
 MACHINE = """setpriv --pdeathsig KILL qemu-system-x86_64 -M pc -accel tcg
-    -cpu qemu64,+rdrand -smp 2 -m 1024 -nodefaults -no-user-config -display none
+    -cpu qemu64,+rdrand -smp 2 -nodefaults -no-user-config -display none
     -no-reboot""".split()
 KERNEL_OPTIONS = ("console=ttyS0", "loglevel=4", "panic=-1", "mitigations=off")
 RESULT_BYTES = 8 << 20
@@ -35,6 +35,7 @@ def run_job(
     *,
     seconds: float,
     kernel_options: Sequence[str] = (),
+    memory_mib: int = 1024,
 ) -> Outcome:
     """Boot, run the shell script `start` in a copy of this checkout, and switch off.
 
@@ -48,7 +49,7 @@ def run_job(
     with result.open("wb") as file:
         file.truncate(RESULT_BYTES)
     words = " ".join([*KERNEL_OPTIONS, *kernel_options])
-    command = [*MACHINE, "-serial", f"file:{console}", "-append", words]
+    command = [*MACHINE, "-m", str(memory_mib), "-serial", f"file:{console}", "-append", words]
     command += ["-kernel", str(image.kernel), "-initrd", str(image.memory_disk)]
     # What the guest writes to its root goes with it.
     command += [*disk(image.root, "snapshot=on"), *disk(job, "readonly=on")]

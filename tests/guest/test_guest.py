@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.root_only, pytest.mark.timeout(1500)]
 INSIDE = "tests/guest/inside"
 CONTRACT = ("tests/engines/test_contract.py", "-k", "namespaces")
 BOMBS = ("tests/security/test_resources.py", "-k", "cgroup")
+ADOPTION = ("tests/engines/namespaces/test_adoption.py",)
+KILLED_NODES = ("tests/end_to_end/test_killed_nodes.py",)
+HOGS = ("tests/end_to_end/test_memory_hogs.py",)
 FORBID = "echo 0 >/proc/sys/user/max_user_namespaces"
 ALLOW = "echo 1000 >/proc/sys/user/max_user_namespaces"
 FORBID_USERS = "echo 0 >/proc/sys/kernel/unprivileged_userns_clone"
@@ -64,12 +67,20 @@ def run(
     stages: Mapping[str, Stage],
     *,
     kernel_options: Sequence[str] = (),
+    memory_mib: int = 1024,
     seconds: float = 1000,
 ) -> None:
     """Run stages one after another in one guest; all have to pass, with no test left out."""
     scripts = [stage.script(name) for name, stage in stages.items()]
     start = "\n".join([f". atoll/{INSIDE}/layouts.sh", *scripts])
-    outcome = run_job(guest, start, folder, seconds=seconds, kernel_options=kernel_options)
+    outcome = run_job(
+        guest,
+        start,
+        folder,
+        seconds=seconds,
+        kernel_options=kernel_options,
+        memory_mib=memory_mib,
+    )
     print(outcome.console)
     for name in stages:
         assert f"{name}/exit" in outcome.files, outcome.console
@@ -87,6 +98,54 @@ def test_cgroup_v2_holds_limits(guest: GuestImage, tmp_path: Path) -> None:
         "as_user": inside("delegated_leaf", "limits_held.py", "guest"),
     }
     run(guest, tmp_path, stages)
+
+
+def test_a_served_node_is_followed_by_the_next_on_cgroup_v2(
+    guest: GuestImage, tmp_path: Path
+) -> None:
+    stages = {
+        # Each node in a cgroup of its own, which systemd removes after the last process in it.
+        "as_user": inside("user_systemd", "served_node.py", "guest"),
+        "as_root": inside("session", "served_node.py"),
+    }
+    run(guest, tmp_path, stages)
+
+
+@pytest.mark.long
+def test_a_service_is_followed_by_the_next_start_of_it(guest: GuestImage, tmp_path: Path) -> None:
+    run(guest, tmp_path, {"service": inside("service", "served_node.py", "guest")})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "stage",
+    [
+        ordinary("session", "root", *ADOPTION),
+        ordinary("user_systemd", "guest", *ADOPTION, "-m", "not root_only"),
+        ordinary("hybrid", "root", *ADOPTION),
+        ordinary("session", "root", *KILLED_NODES),
+        ordinary("user_systemd", "guest", *KILLED_NODES),
+    ],
+    ids=[
+        "adoption v2 as root",
+        "adoption v2 delegated",
+        "adoption hybrid",
+        "load v2 as root",
+        "load v2 delegated",
+    ],
+)
+def test_sandboxes_outlive_nodes_that_are_killed(
+    stage: Stage, guest: GuestImage, tmp_path: Path
+) -> None:
+    run(guest, tmp_path, {"killed": stage}, seconds=1200)
+
+
+@pytest.mark.long
+def test_all_sandboxes_together_leave_memory_on_cgroup_v2(
+    guest: GuestImage, tmp_path: Path
+) -> None:
+    stages = {"hogs": ordinary("session", "root", *HOGS)}
+    run(guest, tmp_path, stages, memory_mib=2048, seconds=1400)
 
 
 @pytest.mark.long

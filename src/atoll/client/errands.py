@@ -15,9 +15,9 @@ from atoll.errors import Conflict
 Answer = TypeVar("Answer")
 
 
-def gone(sandbox_id: str, reason: str = "") -> Conflict:
+def gone(sandbox_id: str, reason: str = "", *, is_lost: bool = False) -> Conflict:
     """Return the error for a sandbox that is no more."""
-    why = _REASONS.get(reason, "was destroyed")
+    why = f"was lost: {reason}" if is_lost and reason else _REASONS.get(reason, "was destroyed")
     return Conflict(
         f"sandbox {sandbox_id} {why}; create a new one with Sandbox()", sandbox=sandbox_id
     )

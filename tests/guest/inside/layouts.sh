@@ -44,6 +44,14 @@ user_systemd() {
     }
 }
 
+# A unit of systemd's with Delegate= and DelegateSubgroup=, as deploy/atoll.service is: every start is in the same cgroup.
+service() {
+    delegate unit
+    mkdir $top/unit/atoll-owner
+    give $top/unit/atoll-owner
+    enter() { echo 0 >$top/unit/atoll-owner/cgroup.procs; }
+}
+
 delegate() {
     LAYOUT=v2
     mountpoint -q $top || mount -t cgroup2 -o nsdelegate cgroup2 $top
@@ -65,6 +73,14 @@ older() {
         mount -t cgroup -o $controller cgroup $top/$controller
     done
     enter() { :; }
+}
+
+# As systemd's: the older hierarchies hold limits, and one of version 2 without any controller is beside them.
+hybrid() {
+    older cpu,cpuacct memory pids freezer
+    LAYOUT=hybrid
+    mkdir $top/unified
+    mount -t cgroup2 cgroup2 $top/unified
 }
 
 none() {

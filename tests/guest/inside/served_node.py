@@ -14,6 +14,7 @@ import pytest
 
 from atoll import Sandbox
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
+from atoll.errors import Conflict
 from atoll.model.process import EndReason
 from atoll.model.sandbox import SandboxSpec, SandboxState
 from atoll.model.sizes import MIB
@@ -161,8 +162,9 @@ def test_with_the_keeper_all_end_and_the_next_one_is_held(
     # By now its cgroup is one that this node did not choose.
     kill_and_start(node)
     os.kill(keeper_of(node.data), signal.SIGKILL)
-    wait_for(lambda: sandbox.info().state is SandboxState.LOST)
-    assert "keeper was killed" in sandbox.info().reason
+    wait_for(lambda: not Sandbox.list(url=node.address))
+    with pytest.raises(Conflict, match="its keeper was killed"):
+        sandbox.info()
     wait_for(lambda: not place.exists())
     remove_empty_scopes()
     is_held(Sandbox.create(template="base", limits=LIMITS, url=node.address))

@@ -104,7 +104,7 @@ class RemoteClaim:
         """Return facts about the sandbox; raises `Conflict` if it is no more."""
         info = await self._describe()
         if info.state.is_over:
-            raise gone(self._id, info.reason)
+            raise _gone(info)
         return info
 
     async def stop(self) -> None:
@@ -173,9 +173,13 @@ class RemoteClaim:
             except NotFound:
                 break
             if info.state.is_over:
-                raise gone(self._id, info.reason) from error
+                raise _gone(info) from error
             await anyio.sleep(_LOOK_SECONDS)
         raise gone(self._id) from error
+
+
+def _gone(info: SandboxInfo) -> Conflict:
+    return gone(info.id, info.reason, is_lost=info.state is SandboxState.LOST)
 
 
 class AsyncRemote:
