@@ -139,6 +139,7 @@ class Images:
             str(facts["Id"]),
             env=tuple(config.get("Env") or ()),
             volumes=tuple(sorted(config.get("Volumes") or {})),
+            size_bytes=int(facts.get("Size") or 0),
             command=(*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())),
         )
 
