@@ -13,6 +13,7 @@ import pytest
 from tests.campaigns import SHARE, Campaign, chance
 from tests.cgroup_access import has_cgroups
 from tests.container_engines import (
+    btrfs_docker_daemon,
     container_daemon,
     docker_daemon,
     mapping_docker_daemon,
@@ -22,6 +23,7 @@ from tests.container_engines import (
 from tests.engine_record import EngineRecorder
 
 __all__ = [  # fixtures from elsewhere
+    "btrfs_docker_daemon",
     "container_daemon",
     "docker_daemon",
     "mapping_docker_daemon",

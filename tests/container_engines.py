@@ -10,11 +10,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from tools.container_daemons import (
+    BtrfsDockerDaemon,
     ContainerDaemon,
     DockerDaemon,
     MappingDockerDaemon,
@@ -31,7 +33,13 @@ CONTAINER_MARKS = (
     pytest.mark.timeout(_FIRST_RUN_SECONDS),
 )
 CONTAINER_FIXTURES = frozenset(
-    {"docker_daemon", "mapping_docker_daemon", "podman_daemon", "container_daemon"}
+    {
+        "docker_daemon",
+        "btrfs_docker_daemon",
+        "mapping_docker_daemon",
+        "podman_daemon",
+        "container_daemon",
+    }
 )
 
 
@@ -39,6 +47,14 @@ CONTAINER_FIXTURES = frozenset(
 def docker_daemon() -> Iterator[DockerDaemon]:
     """A Docker daemon."""
     yield from _run(DockerDaemon, "dockerd", "docker.io")
+
+
+@pytest.fixture(scope="session")
+def btrfs_docker_daemon() -> Iterator[BtrfsDockerDaemon]:
+    """A Docker daemon that can hold roots to a size."""
+    if shutil.which("mkfs.btrfs") is None or "btrfs" not in Path("/proc/filesystems").read_text():
+        pytest.skip("there is no btrfs: apt-get install btrfs-progs, with a kernel that has it")
+    yield from _run(BtrfsDockerDaemon, "dockerd", "docker.io")
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ _START_SECONDS = 60
 _STOP_SECONDS = 60
 _CALL_SECONDS = 300
 _LAST_CALL_SECONDS = 10
+_BTRFS_BYTES = 8 << 30
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 # On a machine whose processor is itself virtual, runsc's other platforms may hang instead of failing.
@@ -302,6 +303,21 @@ class DockerDaemon(ContainerDaemon):
         command += ["--exec-opt", "native.cgroupdriver=cgroupfs"]
         command += ["--storage-driver", "overlay2" if can_overlay(self.place) else "vfs"]
         return command, {}
+
+
+class BtrfsDockerDaemon(DockerDaemon):
+    """A dockerd whose data is on a btrfs of its own, made anew at each start."""
+
+    def _configure(self) -> tuple[list[str], dict[str, str]]:
+        command, environment = super()._configure()
+        disk, folder = self.place / "btrfs.disk", self.place / "btrfs"
+        folder.mkdir(exist_ok=True)
+        with disk.open("wb") as file:
+            file.truncate(_BTRFS_BYTES)
+        command[command.index("--data-root") + 1] = str(folder / "docker")
+        command[command.index("--storage-driver") + 1] = "btrfs"
+        make = 'mkfs.btrfs -q -f "$0.disk" && mount -o loop "$0.disk" "$0" || exit'
+        return ["sh", "-c", f'{make}; exec "$@"', str(folder), *command], environment
 
 
 class MappingDockerDaemon(DockerDaemon):

@@ -98,6 +98,7 @@ RUNSC = SystemPackage("runsc", program("runsc"))
 # What the tests run inside sandboxes or use to look at them.
 TO_TEST = (
     GIT,
+    SystemPackage("btrfs-progs", program("mkfs.btrfs")),
     SystemPackage("nodejs", program("node")),
     SystemPackage("postgresql", any_file("/usr/lib/postgresql/*/bin/initdb")),
     SystemPackage("procps", program("ps")),

@@ -29,6 +29,7 @@ EVERYTHING = ContainerOptions(
     cap_drop=("KILL",),
     seccomp="lax",
     read_only_root=False,
+    root_bytes=1 << 30,
     cpu_shares=5,
 )
 

@@ -69,6 +69,8 @@ export interface ContainerOptions {
   /** The name of a profile of the operator's. */
   seccomp?: string;
   readOnlyRoot?: boolean;
+  /** The most that is written to a root that can be. */
+  rootBytes?: number;
   cpuShares?: number;
 }
 
@@ -331,7 +333,7 @@ function makeContainer(
   if (image === undefined && container === undefined) {
     return undefined;
   }
-  const { labels, capAdd, capDrop, readOnlyRoot, cpuShares, ...same } = container ?? {};
+  const { labels, capAdd, capDrop, readOnlyRoot, rootBytes, cpuShares, ...same } = container ?? {};
   if (image !== undefined && same.image !== undefined && same.image !== image) {
     throw new InvalidRequest(
       `image is ${image}, and that of container is ${same.image}; name one of them`,
@@ -344,6 +346,7 @@ function makeContainer(
     cap_add: capAdd as string[] | undefined,
     cap_drop: capDrop as string[] | undefined,
     read_only_root: readOnlyRoot,
+    root_bytes: rootBytes,
     cpu_shares: cpuShares,
   });
 }

@@ -29,6 +29,7 @@ _MOST_LABELS = 64
 _LABEL_CHARACTERS = 256
 _MOST_ID = (1 << 31) - 1
 _CPU_SHARES = (2, 262144)
+_LEAST_ROOT_BYTES, _MOST_ROOT_BYTES = 1 << 20, 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,9 @@ class ContainerOptions:
         None  # the name of a profile of the operator's; None: the engine's own list
     )
     read_only_root: bool = True
+    root_bytes: int | None = (
+        None  # the most that is written to a root that can be; None: as the operator says
+    )
     cpu_shares: int | None = None
 
     def __post_init__(self) -> None:
@@ -70,6 +74,7 @@ class ContainerOptions:
         if "ALL" in self.cap_add:
             raise InvalidRequest("cap_add has ALL; name the capabilities that are needed")
         _check_flag("read_only_root", self.read_only_root)
+        _check_root_bytes(self.root_bytes, self.read_only_root)
         _check_cpu_shares(self.cpu_shares)
 
     def to_json(self) -> dict[str, Any]:
@@ -115,6 +120,19 @@ def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 def _check_flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
         raise InvalidRequest(f"{name} is {str(value)[:40]!r}; it has to be true or false")
+
+
+def _check_root_bytes(size: object, read_only: bool) -> None:
+    if size is None:
+        return
+    if type(size) is not int or not _LEAST_ROOT_BYTES <= size <= _MOST_ROOT_BYTES:
+        raise InvalidRequest(
+            f"root_bytes is {str(size)[:40]}; it has to lie between {_LEAST_ROOT_BYTES} and {_MOST_ROOT_BYTES}"
+        )
+    if read_only:
+        raise InvalidRequest(
+            "root_bytes is for a root that can be written; ask for read_only_root=False, or leave it out"
+        )
 
 
 def _check_cpu_shares(shares: object) -> None:

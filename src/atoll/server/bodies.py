@@ -175,6 +175,7 @@ class ContainerBody(Body):
     cap_drop: list[Text] = ["ALL"]
     seccomp: Text | None = None
     read_only_root: bool = True
+    root_bytes: int | None = None
     cpu_shares: int | None = None
 
     def to_options(self) -> ContainerOptions:

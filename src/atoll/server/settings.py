@@ -320,6 +320,10 @@ class ContainersSettings(_Group):
         default=_CONTAINERS.allow_writable_root,
         description="Whether callers may have a root that can be written.",
     )
+    root_bytes: Bytes | None = Field(
+        default=_CONTAINERS.root_bytes,
+        description="The most that is written to such a root, by Docker on storage that holds it to that; without it nothing does. Callers may ask for less.",
+    )
     own_ids: Switch = Field(
         default=_CONTAINERS.own_ids,
         description="Whether every container has ids on the host that no other one has, or is refused; see [engines](engines.md#ids-of-ones-own).",
@@ -377,6 +381,7 @@ class ContainersSettings(_Group):
             seccomp_profiles=profile_paths(profiles),
             allow_root=self.allow_root,
             allow_writable_root=self.allow_writable_root,
+            root_bytes=self.root_bytes,
             own_ids=self.own_ids,
             pull_seconds=self.pull_seconds,
         )

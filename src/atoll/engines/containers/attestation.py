@@ -91,6 +91,7 @@ def differences_in_shape(profile: Profile, facts: Facts) -> Iterator[str]:
     # Which ids that are is seen from outside, when it runs.
     users = OWN_RANGE_TOLD if "UsernsMode" in asked else ""
     yield from _differs("UsernsMode", users, host.get("UsernsMode") or "")
+    yield from _differs("StorageOpt", asked.get("StorageOpt", {}), host.get("StorageOpt") or {})
     if str(host.get("IpcMode")).startswith(_OTHERS):
         yield f"IpcMode is {host['IpcMode']!r}, asked for was {asked['IpcMode']!r}"
     yield from _swap_differences(asked, host)

@@ -11,6 +11,7 @@ from typing import Any
 
 from atoll.engines.containers.client import EngineClient
 from atoll.engines.containers.own_ids import IDS_OF_EACH, is_mapped
+from atoll.engines.containers.root_quota import ROOT_QUOTA_FIX, root_quota
 from atoll.engines.containers.runc_bugs import known_bugs
 from atoll.engines.containers.settings import ContainerSettings
 from atoll.engines.contract import Check
@@ -191,19 +192,9 @@ def check_workspaces(is_local: bool, runtime: str | None, missing: Sequence[str]
 
 def check_root_quota(info: Facts) -> Check:
     """Roots that can be written are on the engine's disk, which some storage holds to a size."""
-    status = {
-        str(each[0]): str(each[1]) for each in info.get("DriverStatus") or () if len(each) > 1
-    }
-    driver = str(info.get("Driver") or "unknown")
-    disk = status.get("Backing Filesystem", "an unknown file system")
-    if driver in ("btrfs", "zfs"):
-        return Check("root quota", True, f"{driver}: by its own quotas", required=False)
-    if driver.startswith("overlay") and disk == "xfs":
-        found = f"{driver} on xfs: project quotas, where it is mounted with pquota"
-        return Check("root quota", True, found, required=False)
-    fix = "put the engine's data on xfs (pquota), btrfs or a disk of its own, or set allow_writable_root to false"
-    found = f"{driver} on {disk} holds a root that can be written to no size"
-    return Check("root quota", False, found, fix, required=False)
+    is_held, found = root_quota(info)
+    fix = f"{ROOT_QUOTA_FIX}, or set allow_writable_root to false"
+    return Check("root quota", is_held, found, fix, required=False)
 
 
 def check_own_ids(engine: str, info: Facts, files: Sequence[Path] = SUBORDINATE_IDS) -> Check:

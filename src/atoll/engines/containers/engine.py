@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -33,7 +34,9 @@ from atoll.engines.containers.profile import (
     check_options,
     counts_files,
     decide,
+    root_bytes,
 )
+from atoll.engines.containers.root_quota import ROOT_QUOTA_FIX, root_quota
 from atoll.engines.containers.settings import ContainerSettings, usual_endpoint
 from atoll.engines.containers.wall import ContainerWall, remove_volumes, stop_container
 from atoll.engines.containers.watch import Watch
@@ -312,6 +315,8 @@ class ContainerEngine:
             await self._find_volume(volume)
         if spec.workspace is not None:
             await self._check_ids()
+        if root_bytes(spec.container or ContainerOptions(), self._settings) is not None:
+            image = await self._hold_root(image)
         profile = decide(
             spec,
             image,
@@ -331,6 +336,21 @@ class ContainerEngine:
                 f"podman runs containers with {info.get('DefaultRuntime')}, not {wanted};"
                 f" start its service with --runtime {wanted}"
             )
+
+    async def _hold_root(self, image: Image) -> Image:
+        """Return the image with what of it counts as written; raise `Unsupported` if nothing holds a root to a size."""
+        if self.name != "docker":
+            raise Unsupported(
+                f"{self.name} does not tell that it holds a root to a size, so root_bytes cannot be had; use engine docker"
+            )
+        info = await self._client.ask("describe itself", lambda docker: docker.system.info())
+        is_held, found = root_quota(info)
+        if not is_held:
+            raise Unsupported(f"{found}, so root_bytes cannot be had; {ROOT_QUOTA_FIX}")
+        # There the whole root has that size, which begins as the image.
+        return (
+            replace(image, counted_bytes=image.size_bytes) if found.startswith("btrfs") else image
+        )
 
     async def _check_ids(self) -> None:
         """Raise `Unsupported` if users of containers are others outside: files of a workspace would be nobody's."""

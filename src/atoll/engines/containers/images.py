@@ -14,7 +14,7 @@ from aiodocker.exceptions import DockerError, DockerStreamError
 
 from atoll.engines.containers.client import EngineClient
 from atoll.engines.containers.image_names import parse_name
-from atoll.engines.containers.presets import make_preset, preset_tag
+from atoll.engines.containers.presets import make_preset, preset_tag, why_none
 from atoll.engines.containers.profile import Image
 from atoll.engines.containers.settings import PRESETS, ContainerSettings
 from atoll.errors import CommandFailed, InvalidRequest, NotFound, Unavailable
@@ -109,7 +109,7 @@ class Images:
             except Unavailable as error:
                 if tag is None:
                     raise Unavailable(
-                        f"{error.message}; there are no packages to make one of: name an image of yours for"
+                        f"{error.message}; nor can it be made here, for {why_none(template)}; or name an image of yours for"
                         f" template {template!r} in containers.images, or fetch {name} on another machine and load it",
                         image=name,
                     ) from error
@@ -139,6 +139,7 @@ class Images:
             str(facts["Id"]),
             env=tuple(config.get("Env") or ()),
             volumes=tuple(sorted(config.get("Volumes") or {})),
+            size_bytes=int(facts.get("Size") or 0),
             command=(*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())),
         )
 

@@ -9,9 +9,12 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
@@ -47,6 +50,8 @@ PACKAGES: Mapping[str, Sequence[str]] = MappingProxyType(
             "ca-certificates",
             "procps",
         ),
+        "bun": ("ca-certificates", "procps"),
+        "deno": ("ca-certificates", "procps"),
         "data": (
             "python3",
             "python-is-python3",
@@ -59,6 +64,8 @@ PACKAGES: Mapping[str, Sequence[str]] = MappingProxyType(
         ),
     }
 )
+# What is in no package of the distribution's, but one program: this machine's own is copied.
+_PROGRAMS = frozenset({"bun", "deno"})
 _PROGRAM = "mmdebstrap"
 _SECONDS = 1800
 _LAST_BYTES = 2000
@@ -70,8 +77,21 @@ def preset_tag(template: str) -> str | None:
     """Return what the image of a template is called that was made here; None if none can be made."""
     if template not in PACKAGES:
         return None
-    facts = json.dumps([_suite(), platform.machine(), template, PACKAGES[template]])
+    program = None
+    if template in _PROGRAMS:
+        path = _find_program(template)
+        if path is None:
+            return None
+        program = (path.stat().st_size, path.stat().st_mtime_ns)
+    facts = json.dumps([_suite(), platform.machine(), template, PACKAGES[template], program])
     return f"{PRESET_IMAGES}/{template}:{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+
+
+def why_none(template: str) -> str:
+    """Return why the image of a template cannot be made here."""
+    if template in _PROGRAMS:
+        return f"there is no {template} on this machine to make one with: install it, for example with npm install -g {template}"
+    return "it is in no package of this machine's release"
 
 
 def make_preset(template: str, tag: str, target: IO[bytes], progress: Progress) -> None:
@@ -91,6 +111,8 @@ def make_preset(template: str, tag: str, target: IO[bytes], progress: Progress) 
     # Without a name: nothing is left of it when this program is killed.
     with tempfile.TemporaryFile() as layer:
         _make_tree(PACKAGES[template], layer)
+        if template in _PROGRAMS:
+            _add_program(template, layer)
         progress("packing it")
         _save(layer, tag, target)
 
@@ -111,6 +133,36 @@ def _make_tree(packages: Sequence[str], layer: IO[bytes]) -> None:
     if done.returncode != 0:
         words = done.stderr[-_LAST_BYTES:].decode("utf-8", "replace").strip()
         raise Unavailable(f"{_PROGRAM} could not fetch the packages:\n{words}")
+
+
+def _add_program(name: str, layer: IO[bytes]) -> None:
+    path = _find_program(name)
+    if path is None:
+        raise Unavailable(f"{name} was removed from this machine meanwhile; install it again")
+    layer.seek(0)
+    with tarfile.open(fileobj=layer, mode="a") as archive, path.open("rb") as program:
+        entry = tarfile.TarInfo(f"usr/local/bin/{name}")
+        entry.size, entry.mode = os.fstat(program.fileno()).st_size, 0o755
+        archive.addfile(entry, program)
+
+
+def _find_program(name: str) -> Path | None:
+    """Return a program of this machine: the one installed beside Atoll, else the one on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    found = shutil.which(name, path=path)
+    if found is None:
+        return None
+    program = Path(found).resolve()
+    # What npm installs under the name may be a script that looks for it.
+    places = (f"../../@*/{name}-linux-*/bin/{name}", f"node_modules/@*/linux-*/{name}")
+    all_of_them = (program, *(each for place in places for each in program.parent.glob(place)))
+    return next((each for each in all_of_them if _is_program(each)), None)
+
+
+def _is_program(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+    return False
 
 
 def _save(layer: IO[bytes], tag: str, target: IO[bytes]) -> None:

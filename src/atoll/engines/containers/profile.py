@@ -52,6 +52,9 @@ class Image:
     env: Sequence[str] = ()
     volumes: Sequence[str] = ()
     command: Sequence[str] = ()  # what it runs by itself
+    # What is in it, and how much of that its engine's storage counts as written by a container.
+    size_bytes: int = 0
+    counted_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,7 @@ def decide(
         "HostConfig": {
             **_limits(limits, options, allowed),
             **_walls(spec, options, allowed),
+            **_storage(options, image, allowed.settings),
             "SecurityOpt": [
                 "no-new-privileges",
                 f"seccomp={_seccomp(options, allowed.settings, injected)}",
@@ -190,6 +194,12 @@ def check_options(options: ContainerOptions, settings: ContainerSettings) -> Non
         settings.allow_writable_root or options.read_only_root,
         "a root that can be written",
         "allow_writable_root",
+    )
+    most = settings.root_bytes
+    _refuse_unless(
+        most is None or options.root_bytes is None or options.root_bytes <= most,
+        f"a root that is written to up to {options.root_bytes} bytes",
+        "root_bytes",
     )
 
 
@@ -363,6 +373,18 @@ def _walls(spec: SandboxSpec, options: ContainerOptions, allowed: Allowed) -> di
         **_sysctls(spec, options, runtime),
         **_own_range(allowed),
     }
+
+
+def root_bytes(options: ContainerOptions, settings: ContainerSettings) -> int | None:
+    """Return what a root may grow by; None if it cannot be written, or nobody has said."""
+    return None if options.read_only_root else options.root_bytes or settings.root_bytes
+
+
+def _storage(
+    options: ContainerOptions, image: Image, settings: ContainerSettings
+) -> dict[str, Any]:
+    size = root_bytes(options, settings)
+    return {} if size is None else {"StorageOpt": {"size": str(size + image.counted_bytes)}}
 
 
 def _own_range(allowed: Allowed) -> dict[str, Any]:

@@ -60,6 +60,8 @@ class ContainerSettings:
     seccomp_profiles: Mapping[str, Path] = field(default_factory=dict)
     allow_root: bool = False
     allow_writable_root: bool = False
+    # The most that is written to one, also where a caller says nothing; None: as much as the engine's disk has.
+    root_bytes: int | None = None
     # Whether every container has ids on the host that no other one has.
     own_ids: bool = False
     pull_seconds: float = 1800.0
