@@ -20,7 +20,6 @@ INSIDE = "tests/guest/inside"
 CONTRACT = ("tests/engines/test_contract.py", "-k", "namespaces")
 BOMBS = ("tests/security/test_resources.py", "-k", "cgroup")
 ADOPTION = ("tests/engines/namespaces/test_adoption.py",)
-KILLED_NODES = ("tests/end_to_end/test_killed_nodes.py",)
 HOGS = ("tests/end_to_end/test_memory_hogs.py",)
 FORBID = "echo 0 >/proc/sys/user/max_user_namespaces"
 ALLOW = "echo 1000 >/proc/sys/user/max_user_namespaces"
@@ -123,21 +122,13 @@ def test_a_service_is_followed_by_the_next_start_of_it(guest: GuestImage, tmp_pa
         ordinary("session", "root", *ADOPTION),
         ordinary("user_systemd", "guest", *ADOPTION, "-m", "not root_only"),
         ordinary("hybrid", "root", *ADOPTION),
-        ordinary("session", "root", *KILLED_NODES),
-        ordinary("user_systemd", "guest", *KILLED_NODES),
     ],
-    ids=[
-        "adoption v2 as root",
-        "adoption v2 delegated",
-        "adoption hybrid",
-        "load v2 as root",
-        "load v2 delegated",
-    ],
+    ids=["v2 as root", "v2 delegated", "hybrid"],
 )
 def test_sandboxes_outlive_nodes_that_are_killed(
     stage: Stage, guest: GuestImage, tmp_path: Path
 ) -> None:
-    run(guest, tmp_path, {"killed": stage}, seconds=1200)
+    run(guest, tmp_path, {"adoption": stage}, seconds=1200)
 
 
 @pytest.mark.long
