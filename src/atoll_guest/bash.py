@@ -22,9 +22,12 @@ _CODE, _STATUS, _ERRORS = 250, 251, 252
 _SHELL = ("bash", "--norc", "--noprofile", "--noediting", "-i")
 # Prompts and job control are for people at a terminal, and '!' is not to be replaced by what was typed before. That there is
 # no terminal it would tell, so its errors go nowhere until then.
-_PREPARE = b"set +o history +H +m; unset PROMPT_COMMAND; PS1= PS2=; exec 2>&%d %d>&-\n" % (
-    _ERRORS,
-    _ERRORS,
+_PREPARE = (
+    b"set +o history +H +m; history -c; unset PROMPT_COMMAND; PS1= PS2=; exec 2>&%d %d>&-\n"
+    % (
+        _ERRORS,
+        _ERRORS,
+    )
 )
 # What is to be done has a number, and so have its text and its answer: what an interrupt has kept from being read, or has had
 # said twice, is passed over.

@@ -324,3 +324,7 @@ def test_a_sandbox_without_a_python_session_has_bash(engine: str) -> None:
 def test_a_command_that_is_killed_leaves_no_complaint_of_a_terminal(sandbox: Sandbox) -> None:
     cell = bash(sandbox, "bash -c 'kill -SEGV $$'; (bash -c 'kill -9 $$'); echo $?")
     assert (cell.stdout, cell.stderr) == ("137\n", "")
+
+
+def test_a_new_shell_remembers_nothing_that_was_typed(sandbox: Sandbox) -> None:
+    assert bash(sandbox, "history").stdout == ""

@@ -356,6 +356,17 @@ def test_a_picture_is_shown_before_what_the_next_page_prints(sandbox: Sandbox) -
     assert seen == ["picture", "text", "picture"]
 
 
+def test_what_is_said_while_a_value_is_printed_is_no_part_of_it(sandbox: Sandbox) -> None:
+    # As rlang says it in an interactive session.
+    code = """print.said <- function(x) withRestarts({
+        signalCondition(structure(class = c("message", "condition"), list(message = "aside", call = NULL)))
+        cat("aside\\n")
+    }, muffleMessage = function() cat("value\\n"))
+    structure(1, class = "said")"""
+    cell = run(sandbox, code).check()
+    assert (cell.text, cell.stdout, cell.stderr) == ("value", "", "aside\n")
+
+
 def test_ggplot_draws_itself_as_a_value(sandbox: Sandbox) -> None:
     if run(sandbox, "(requireNamespace('ggplot2', quietly = TRUE))").text != "[1] TRUE":
         pytest.skip("ggplot2 is not installed; the Debian package is r-cran-ggplot2")
@@ -365,6 +376,10 @@ def test_ggplot_draws_itself_as_a_value(sandbox: Sandbox) -> None:
     assert (len(cell.results), cell.stdout, cell.stderr) == (1, "", "")
     assert base64.b64decode(cell.png or "").startswith(_PNG)
     assert cell.svg is not None
+    smooth = "ggplot(mtcars, aes(wt, mpg)) + geom_smooth(method = 'loess')"
+    cell = run(sandbox, smooth).check()
+    assert "text/plain" not in cell.results[0].data
+    assert "using formula" in cell.stderr
     # In a function it has to be printed, as everywhere.
     assert run(sandbox, "f <- function() { qplot(1:3); 5 }\nsuppressWarnings(f())").text == "[1] 5"
 

@@ -103,6 +103,8 @@ def test_outputs_are_put_into_their_places() -> None:
     [
         ({"kernelspec": {"language": "JavaScript"}}, "node"),
         ({"kernelspec": {"language": "R"}}, "r"),
+        ({"kernelspec": {"name": "deno", "language": "typescript"}}, "deno"),
+        ({"kernelspec": {"name": "tslab", "language": "typescript"}}, "node"),
         ({"language_info": {"name": "python"}}, "python"),
         ({"kernelspec": {"language": "julia"}}, "julia"),
         ({"kernelspec": 5}, None),

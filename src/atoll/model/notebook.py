@@ -25,6 +25,8 @@ _KERNELS = {
     "bash": ("bash", "Bash"),
 }
 
+_DENO = "deno"
+
 Notebook = dict[str, Any]
 
 
@@ -178,7 +180,10 @@ def put_outputs(notebook: Notebook, index: int, cell: Cell | None) -> None:
 
 def _main_language(notebook: Notebook) -> str | None:
     metadata = _mapping(notebook.get("metadata"))
-    told = _mapping(metadata.get("kernelspec")).get("language")
+    kernel = _mapping(metadata.get("kernelspec"))
+    if kernel.get("name") == _DENO:
+        return _DENO  # which calls its language TypeScript, as others do
+    told = kernel.get("language")
     told = told or _mapping(metadata.get("language_info")).get("name")
     if not isinstance(told, str) or not told:
         return None

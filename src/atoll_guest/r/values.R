@@ -59,9 +59,15 @@ printed <- function(value) {
     .Call(native$begin_capture)
     is_done <- FALSE
     on.exit(if (!is_done) cat(.Call(native$end_capture)))
-    eval(if (isS4(value)) show_call else print_call, place)
+    # What is said of a value is no part of it, though tidyverse's packages say it on standard output.
+    withCallingHandlers(eval(if (isS4(value)) show_call else print_call, place), message = say_apart)
     is_done <- TRUE
     .Call(native$end_capture)
+}
+
+say_apart <- function(condition) {
+    cat(sub("\n*$", "\n", message_of(condition)), file = stderr())
+    tryInvokeRestart("muffleMessage")
 }
 
 print_call <- as.call(list(print, quote(x)))
