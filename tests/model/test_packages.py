@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from atoll.errors import InvalidRequest, LimitExceeded
-from atoll.model.packages import are_exact, parse_packages
+from atoll.model.packages import (
+    are_exact,
+    find_built_language,
+    find_package_language,
+    parse_packages,
+)
 
 
 def test_versions_by_name_and_lists_say_the_same() -> None:
@@ -68,3 +73,12 @@ def test_only_versions_that_are_said_in_full_are_the_same_tomorrow() -> None:
     assert are_exact(("@a/b@1.2.3", "c@1.0.0-beta.2"), "node")
     for loose in ("c", "@a/b", "c@1", "c@^1.2.3", "c@1.2", "c@latest", "c@1.2.x"):
         assert not are_exact((loose,), "node"), loose
+
+
+def test_a_language_goes_by_all_its_names() -> None:
+    assert parse_packages(["lodash@4"], "js") == parse_packages(["lodash@4"], "node")
+    assert find_package_language("rscript") == "r"
+    assert find_built_language("TypeScript") == "node"
+    for unknown in ("cobol", "bash", "deno"):
+        with pytest.raises(InvalidRequest, match="cannot be installed; there is: python, node, r"):
+            find_package_language(unknown)

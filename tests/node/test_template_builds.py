@@ -218,7 +218,7 @@ def test_packages_are_installed_into_a_running_sandbox() -> None:
 
 def test_npm_packages_are_installed_into_the_workspace() -> None:
     with Sandbox(template="base", network="registries") as sandbox:
-        sandbox.install("left-pad@1.3.0", language="node")
+        sandbox.install("left-pad@1.3.0", language="js")
         printed = sandbox.commands.run(
             ["node", "-e", "console.log(require('left-pad')('x', 3))"], check=True
         )

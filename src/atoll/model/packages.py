@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from atoll.errors import InvalidRequest, LimitExceeded
-from atoll.model.language import language_of
+from atoll.model.language import find_language, language_of
 from atoll.model.template import NODE_TEMPLATE, PYTHON_TEMPLATE, R_TEMPLATE
 
 Packages = Mapping[str, str] | Sequence[str]
@@ -65,11 +65,7 @@ def parse_packages(packages: Packages, language: str = "python") -> tuple[str, .
         InvalidRequest: what is no name or version, such as an option, an address or a path.
         LimitExceeded: too many at once.
     """
-    kind = _KINDS.get(language)
-    if kind is None:
-        raise InvalidRequest(
-            f"packages of {language} cannot be installed; there is: {', '.join(_KINDS)}"
-        )
+    kind = _KINDS[find_package_language(language)]
     texts = [_check(text, kind) for text in _as_texts(packages, kind)]
     if len(texts) > _MOST:
         raise LimitExceeded(f"{len(texts)} packages are too many at once; the most is {_MOST}")
@@ -106,14 +102,26 @@ def are_exact(packages: Sequence[str], language: str) -> bool:
     return all(_KINDS[language].exact.fullmatch(each) for each in packages)
 
 
-def check_built_language(language: str) -> None:
-    """Raise `InvalidRequest` unless a template can be built of packages of that language."""
-    if language not in BUILT_LANGUAGES:
+def find_package_language(language: str) -> str:
+    """Return the name of the language whose packages are meant; raise `InvalidRequest` where none can be installed."""
+    found = find_language(language) if isinstance(language, str) else None
+    if found is None or found.name not in _KINDS:
         raise InvalidRequest(
-            f"templates are built of packages of {' or '.join(BUILT_LANGUAGES)}, not of {str(language)[:80]!r};"
-            " others can be built of an image",
-            language=str(language)[:80],
+            f"packages of {str(language)[:80]} cannot be installed; there is: {', '.join(_KINDS)}"
         )
+    return found.name
+
+
+def find_built_language(language: str) -> str:
+    """Return the name of the language that a template is built for; raise `InvalidRequest` where it can be of none."""
+    name = find_package_language(language)
+    if name not in BUILT_LANGUAGES:
+        raise InvalidRequest(
+            f"templates are built of packages of {' or '.join(BUILT_LANGUAGES)}, not of {name!r};"
+            " others can be built of an image",
+            language=name,
+        )
+    return name
 
 
 def _as_texts(packages: Packages, kind: _Kind) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from atoll.errors import CommandFailed
+from atoll.model.packages import find_package_language
 from atoll.model.process import CommandResult
 from atoll.node.hosted import HostedSandbox
 
@@ -44,7 +45,9 @@ async def install(
     hosted: HostedSandbox, packages: Sequence[str], language: str, timeout: float | None
 ) -> CommandResult:
     """Install packages that were checked by `parse_packages`; raise `CommandFailed` with the installer's words."""
-    result = await hosted.commands.run(_INSTALLERS[language](packages), timeout=timeout)
+    result = await hosted.commands.run(
+        _INSTALLERS[find_package_language(language)](packages), timeout=timeout
+    )
     if not result.ok:
         words = (result.stdout + result.stderr).decode("utf-8", "replace").strip()
         raise CommandFailed(

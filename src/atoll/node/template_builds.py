@@ -33,7 +33,7 @@ from atoll.model.image import ImagePlace, LocalImage, RegistryImage, parse_image
 from atoll.model.language import PYTHON
 from atoll.model.limits import Limits
 from atoll.model.network import Network
-from atoll.model.packages import are_exact, check_built_language, parse_packages
+from atoll.model.packages import are_exact, find_built_language, parse_packages
 from atoll.model.sandbox import LOCAL_OWNER, SandboxRequest, SandboxSpec
 from atoll.model.sizes import GIB
 from atoll.model.template import TemplateInfo
@@ -249,7 +249,7 @@ class TemplateBuilds:
         owner: str,
         report: Report,
     ) -> TemplateInfo:
-        check_built_language(language)
+        language = find_built_language(language)
         wanted = parse_packages(packages, language)
         if not wanted:
             raise InvalidRequest("a template is built of packages; name at least one")

@@ -9,7 +9,7 @@ from pathlib import Path
 from atoll.client._sync.watching import watch
 from atoll.client.nodes import find_errands
 from atoll.client.progress import ProgressCallback
-from atoll.model.packages import Packages, check_built_language, parse_packages
+from atoll.model.packages import Packages, find_built_language, parse_packages
 from atoll.model.template import TemplateInfo
 
 
@@ -44,7 +44,7 @@ class Templates:
         They are packages of Python's, or with language "node" of npm's. Kernels of Python find the modules of `preload`
         loaded, else those that the packages are known by.
         """
-        check_built_language(language)
+        language = find_built_language(language)
         wanted = parse_packages(packages, language)
         way = self._errands.way
         build = self._errands.build_template
