@@ -35,7 +35,7 @@ UNUSED_SECONDS = 14 * 24 * 3600
 
 KERNEL = "linux-image-cloud-amd64"
 PACKAGES = """bash busybox-static coreutils dash findutils grep kmod libc-bin libseccomp2 mawk
-    libstdc++6 mount procps python3 runsc sed tar usr-is-merged util-linux""".split()
+    libstdc++6 mount procps python3 sed tar usr-is-merged util-linux""".split()
 # Of requirements.lock everything but what checks, builds and installs.
 LEFT_OUT = """ast-serialize grimp hatchling import-linter librt mypy mypy-extensions pathspec prek
     ruff trove-classifiers uv""".split()

@@ -120,7 +120,7 @@ def test_a_service_is_followed_by_the_next_start_of_it(guest: GuestImage, tmp_pa
     "stage",
     [
         ordinary("session", "root", *ADOPTION),
-        ordinary("user_systemd", "guest", *ADOPTION, "-m", "not root_only"),
+        ordinary("delegated_leaf", "guest", *ADOPTION, "-m", "not root_only"),
         ordinary("hybrid", "root", *ADOPTION),
     ],
     ids=["v2 as root", "v2 delegated", "hybrid"],

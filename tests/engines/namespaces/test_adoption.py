@@ -115,6 +115,7 @@ async def test_commands_go_on(engine: NamespaceEngine, tmp_path: Path) -> None:
     assert await engine.leftovers() == []
     assert sandbox.info.state is SandboxState.RUNNING
     for path in ("count", "daemon"):
+        await until_there(sandbox, path)
         await grows(sandbox, path)
 
     counter = await sandbox.find_process(process_in(made, "counter"), Command.shell(COUNTING))
