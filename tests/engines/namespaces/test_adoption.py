@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -21,7 +22,7 @@ from atoll.engines.cgroups.files import remove_all
 from atoll.engines.cgroups.layout import detect
 from atoll.engines.cgroups.settings import NEEDED
 from atoll.engines.contract import Feature, Sandbox
-from atoll.engines.namespaces import idmap, parts
+from atoll.engines.namespaces import idmap
 from atoll.engines.namespaces.engine import NamespaceEngine, NamespaceSettings
 from atoll.engines.namespaces.lasting_keeper import LastingKeeper
 from atoll.errors import Conflict, NotFound, Unavailable
@@ -173,22 +174,6 @@ async def test_a_program_in_another_cgroup_goes_on_with_their_limits(
     remove_cgroups(beside_us)
     fresh = await engine.create(SandboxSpec())
     assert fresh.info.limits.enforced_by["memory_bytes"] == "cgroup"
-
-
-@pytest.mark.cgroups
-async def test_one_that_was_made_without_cgroups_goes_on_without(
-    engine: NamespaceEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(parts, "_find_tree", lambda *_: None)
-        old = await engine.create(SandboxSpec())
-        await engine.leave()
-    again = lasting_engine(tmp_path)
-    adopted = await again.adopt(SandboxSpec(id=old.id))
-    assert adopted.info.limits.enforced_by["memory_bytes"] == "watchdog"
-    new = await again.create(SandboxSpec())
-    assert new.info.limits.enforced_by["memory_bytes"] == "cgroup"
-    await again.close()
 
 
 async def test_a_terminal_goes_on(engine: NamespaceEngine, tmp_path: Path) -> None:
@@ -374,7 +359,9 @@ async def test_one_that_ended_meanwhile_is_not_found_and_cleaned(
     await engine.leave()
     keeper = open_keeper(tmp_path / "keeper")
     kept = keeper.recall()
-    signal.pidfd_send_signal(kept[f"{sandbox.id}/init"].fds[1], signal.SIGKILL)
+    init = kept[f"{sandbox.id}/init"].fds[1]
+    signal.pidfd_send_signal(init, signal.SIGKILL)
+    assert select.select([init], [], [], 60)[0]  # on a busy machine it takes a while to die
     close_all(keeper, kept)
     again = lasting_engine(tmp_path)
     with pytest.raises(NotFound):

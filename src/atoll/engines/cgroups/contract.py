@@ -39,11 +39,6 @@ class SandboxCgroup(Protocol):
         """What /proc/PID/cgroup has to show, by controller ('' is v2)."""
         ...
 
-    @property
-    def is_there(self) -> bool:
-        """Whether it was made, by whomever."""
-        ...
-
     def make(self) -> None:
         """Make it with its limits, unless that was done; raise `Unavailable` with the reason where it cannot be."""
         ...

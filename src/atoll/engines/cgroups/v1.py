@@ -153,11 +153,6 @@ class V1Cgroup:
         return "freezer" in self._directories
 
     @property
-    def is_there(self) -> bool:
-        """Whether any of its directories is there."""
-        return any(map(os.path.isdir, self._distinct))
-
-    @property
     def paths(self) -> Mapping[str, str]:
         """Controllers and the name of the directory each process has to be in."""
         return dict.fromkeys(self._directories, self._name)

@@ -143,11 +143,6 @@ class V2Cgroup:
         self._made = True
 
     @property
-    def is_there(self) -> bool:
-        """Whether its directory is there."""
-        return self._directory.is_dir()
-
-    @property
     def paths(self) -> Mapping[str, str]:
         """The name of the directory each process has to be in."""
         return {"": self._directory.name}

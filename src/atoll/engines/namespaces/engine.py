@@ -307,7 +307,7 @@ class NamespaceEngine:
         parts = self._open()
         if spec.id in parts.sandboxes or spec.id in parts.leftovers:
             raise Conflict(f"a sandbox {spec.id} exists already; leave the id out to get a new one")
-        held = _enforcement(spec, cgroups=parts.tree is not None)
+        held = _enforcement(parts, spec)
         jail = self._find_jail(parts, spec.template)
         with ExitStack() as resources:
             host_id = _take_id(parts, resources)
@@ -365,10 +365,10 @@ class NamespaceEngine:
             raise NotFound(f"sandbox {spec.id} has ended; create a new one", sandbox=spec.id)
         booted = init.boot()
         resolved = spec.resolve_limits()
-        cgroup = _find_cgroup(parts, spec.id, resolved)
+        cgroup = None if parts.tree is None else parts.tree.find(spec.id, resolved)
         birth = self._birth(parts, spec, resolved, init.note.host_id, cgroup)
         place = self._attest_again(birth, booted)
-        held = _enforcement(spec, cgroups=cgroup is not None)
+        held = _enforcement(parts, spec)
         sandbox = NamespaceSandbox(
             birth,
             LimitsInfo(resolved, held),
@@ -506,9 +506,9 @@ def _hand_over(
     parts.sandboxes[sandbox.id] = sandbox
 
 
-def _enforcement(spec: SandboxSpec, *, cgroups: bool) -> Mapping[str, EnforcedBy]:
+def _enforcement(parts: Parts, spec: SandboxSpec) -> Mapping[str, EnforcedBy]:
     by: EnforcedBy = "tmpfs" if spec.workspace is None else find_kept(spec.workspace).enforced_by
-    return limits.enforcement(spec.limits, cgroups=cgroups, workspace=by)
+    return limits.enforcement(spec.limits, cgroups=parts.tree is not None, workspace=by)
 
 
 def _settle_at_end(spec: SandboxSpec, resources: ExitStack) -> None:
@@ -533,12 +533,6 @@ def _take_id(parts: Parts, resources: ExitStack) -> int:
     host_id = parts.ids.take()
     resources.callback(parts.ids.give_back, host_id)
     return host_id
-
-
-def _find_cgroup(parts: Parts, name: str, resolved: ResolvedLimits) -> SandboxCgroup | None:
-    """Return what holds a sandbox that was left; the program that made it may have had no cgroups."""
-    cgroup = None if parts.tree is None else parts.tree.find(name, resolved)
-    return cgroup if cgroup is not None and cgroup.is_there else None
 
 
 def _plan_cgroup(
