@@ -77,7 +77,7 @@ INODES = Shortage(fill_inodes, free_inodes)
 @pytest.fixture
 async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningNode]:
     folder = Path(tmp_path_factory.mktemp("disk"), "data")
-    with small_disk(folder, 192 * MIB, inodes=12_000):
+    with small_disk(folder, 384 * MIB, inodes=12_000):
         prepare_data(folder)
         node = start_node(folder)
         try:

@@ -42,7 +42,7 @@ HOARDING_COMMAND = "python3 -c 'b\"x\" * (1 << 30)'"
 def test_a_kernel_that_runs_out_of_memory_says_so(engine: str, language: str) -> None:
     with Sandbox(home_of(language), engine=engine, limits={"memory": "256m"}) as sandbox:
         sandbox.files.write("stays", "here")
-        cell = sandbox.run_code(HOARDS[language], language=language, timeout=60)
+        cell = sandbox.run_code(HOARDS[language], language=language, timeout=110)
         assert cell.status is CellStatus.DIED
         assert cell.death.startswith("the kernel ran out of memory")
         if engine == ENDS_SANDBOX:
