@@ -37,9 +37,10 @@ from atoll.server.routes import (
 )
 from atoll.server.traffic import Gate
 
+# A request is held against one route after the other: what is asked for most comes first.
 _ROUTERS = (
-    sandboxes,
     executions,
+    sandboxes,
     cells,
     kernels,
     notebooks,
