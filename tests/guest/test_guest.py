@@ -99,6 +99,7 @@ def test_cgroup_v2_holds_limits(guest: GuestImage, tmp_path: Path) -> None:
     run(guest, tmp_path, stages)
 
 
+@pytest.mark.long  # it takes both processors for minutes, and everything beside it runs out of time
 def test_a_served_node_is_followed_by_the_next_on_cgroup_v2(
     guest: GuestImage, tmp_path: Path
 ) -> None:
