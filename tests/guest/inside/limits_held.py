@@ -83,8 +83,8 @@ async def test_the_processor_is_shared_out(engine: Engine) -> None:
     spin = "timeout 4 sh -c 'while :; do :; done' &"
     result = await run(hog, f"{spin} {spin} wait; times")
     used = sum(float(word[2:-1]) for word in result.stdout.decode().split()[-2:])
-    # Two for four seconds; without a limit they would use up to twice as much.
-    assert 0.05 < used < 2.8, result
+    # Two for four seconds, or for longer where the machine is busy; without a limit they would use up to twice as much.
+    assert 0.05 < used < 2 + 0.2 * result.duration, result
 
 
 async def test_processes_stop_in_place(engine: Engine, sandbox: Sandbox) -> None:
