@@ -282,3 +282,26 @@ def test_without_a_terminal_the_log_is_json_on_standard_error() -> None:
 def test_plain_values_stay_what_they_are() -> None:
     value = {"a": [1, 2.5, True, None, "text"]}
     assert plain(value) == value
+
+
+class Full(io.StringIO):
+    """A stream that has no room at present."""
+
+    is_full = True
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+def test_a_line_without_room_is_left_out_and_nothing_stands_in_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stream = Full()
+    configure_logs(LogSettings(format="json"), stream)
+    log.warning("left.out")
+    stream.is_full = False
+    log.warning("told.again")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["told.again"]
+    assert capsys.readouterr().err == ""

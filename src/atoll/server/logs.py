@@ -28,7 +28,7 @@ _LEFT_OUT = {"color_message"}
 
 def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send all that this process logs through one handler to `stream`, else to standard error."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _Lines(stream or sys.stderr)
     handler.setFormatter(_make_formatter(settings, handler.stream))
     root = logging.getLogger()
     root.handlers = [handler]
@@ -38,6 +38,15 @@ def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
         logging.getLogger(name).propagate = True
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes one event a line, and nothing else where there is no room for one."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Leave out what the disk does not take: the traceback that would be printed instead goes to the same place."""
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
 
 
 def _make_formatter(settings: LogSettings, stream: TextIO) -> logging.Formatter:
