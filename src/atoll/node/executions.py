@@ -30,6 +30,7 @@ from atoll.node.cell_execution import CellExecution
 from atoll.node.execution import Execution, ProcessExecution, describe_execution
 from atoll.node.execution_log import LIMIT_BYTES, ExecutionLog
 from atoll.node.hooks import ExecutionStarted, Hooks
+from atoll.node.kernels import Kernel
 from atoll.node.log_books import LogBooks, LogPlace, place_of
 from atoll.node.output_pump import Relays
 from atoll.node.records import ExecutionRecord, IdempotencyRecord, Records
@@ -168,26 +169,44 @@ class Executions:
             found = await resident.hosted.find_kernel(kernel, language)
         files = resident.hosted.files
         before = await files.survey() if track_files else None
-        what = {
-            "code": code[:_SHOWN_CHARACTERS],
-            "kernel": found.id,
-            "language": found.language,
-            "timeout": timeout,
-        }
-        is_long = len(code) > _SHOWN_CHARACTERS
-        given = code.encode("utf-8", "surrogatepass") if is_long else None
-        plan = _Plan(ExecutionKind.CELL, what, execution_id, given, key)
-        if asks or is_long:
+        plan = _plan_cell(found, code, timeout, execution_id, key)
+        if asks or plan.given is not None:
             execution = self._open(resident, CellExecution, plan)
         else:
             execution = self._open_without_log(resident, plan)
-        execution.kernel, execution.code, execution.asks = found, code, asks
+        execution.asks = asks
         if before is not None:
             execution.files_changed = partial(files.changed_since, before)
+        self._run_cell(resident, execution, found, code)
+        return execution
+
+    def try_start_cell(
+        self,
+        resident: Resident,
+        code: str,
+        *,
+        kernel: KernelId | None,
+        language: str | None,
+        timeout: float | None,
+        execution_id: ExecutionId,
+        key: IdempotencyRecord | None,
+    ) -> CellExecution | None:
+        """Start a cell without waiting for anything; None, and nothing has happened, if that cannot be: see `start_cell`."""
+        found = resident.hosted.live_kernel(kernel, language)
+        if found is None or len(code) > _SHOWN_CHARACTERS:
+            return None
+        plan = _plan_cell(found, code, timeout, execution_id, key)
+        execution = self._open_without_log(resident, plan)
+        self._run_cell(resident, execution, found, code)
+        return execution
+
+    def _run_cell(
+        self, resident: Resident, execution: CellExecution, kernel: Kernel, code: str
+    ) -> None:
+        execution.kernel, execution.code = kernel, code
         self._begin(resident, execution, code)
         if not self._run_now(resident, execution):
             self._go_on(resident, execution)
-        return execution
 
     def _run_now(self, resident: Resident, execution: CellExecution) -> bool:
         """Run a cell that ends within a moment without a task of its own, which would cost as much; return whether it has ended."""
@@ -473,6 +492,24 @@ def _closed_on_error(fds: Sequence[int]) -> Iterator[None]:
         for fd in fds:
             os.close(fd)
         raise
+
+
+def _plan_cell(
+    kernel: Kernel,
+    code: str,
+    timeout: float | None,
+    execution_id: ExecutionId | None,
+    key: IdempotencyRecord | None,
+) -> _Plan:
+    what = {
+        "code": code[:_SHOWN_CHARACTERS],
+        "kernel": kernel.id,
+        "language": kernel.language,
+        "timeout": timeout,
+    }
+    is_long = len(code) > _SHOWN_CHARACTERS
+    given = code.encode("utf-8", "surrogatepass") if is_long else None
+    return _Plan(ExecutionKind.CELL, what, execution_id, given, key)
 
 
 def _new_record(resident: Resident, plan: _Plan) -> ExecutionRecord:

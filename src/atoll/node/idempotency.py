@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -110,6 +111,17 @@ class Idempotency:
             if not turn.users:
                 del self._turns[place]
 
+    def first(self, request: KeyedRequest, intended: str) -> IdempotencyRecord | None:
+        """Return what is to be written down together with what a request makes, if it surely comes for the first time.
+
+        For one that `is_new`, and whose effect is there before anybody waits; for None, and for all others, there is `once`.
+        """
+        place = (request.holder, request.key)
+        if place in self._seen or place in self._turns:
+            return None
+        self._notice(request)
+        return request.intent(intended)
+
     async def _find_earlier(
         self, request: KeyedRequest, happened: Callable[[str], Awaitable[bool]], is_new: bool
     ) -> Answer | None:
@@ -130,8 +142,14 @@ class Idempotency:
         intent: IdempotencyRecord,
         carry_out: Callable[[IdempotencyRecord], Awaitable[object]],
     ) -> None:
-        try:
+        with self.free_on_error(intent):
             await carry_out(intent)
+
+    @contextmanager
+    def free_on_error(self, intent: IdempotencyRecord) -> Iterator[None]:
+        """Make a key free again if what it stands for fails."""
+        try:
+            yield
         except BaseException:
             self._records.forget_key(intent.owner, intent.key)
             raise

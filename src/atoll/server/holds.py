@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Protocol
 
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +18,20 @@ from atoll.server.errors import error_answer
 _SOCKET_CODE = 4401
 _REASON = "what you showed to come in is no longer valid"
 _asking: ContextVar[_Hold | None] = ContextVar("asking", default=None)
+
+
+def asking() -> Asking | None:
+    """Return the request that is being answered here; None at a door where nobody has to show anything."""
+    return _asking.get()
+
+
+class Asking(Protocol):
+    """A request that is being answered."""
+
+    @property
+    def is_void(self) -> bool:
+        """Whether what its caller showed is no longer valid; what it streams is about to be broken off."""
+        ...
 
 
 class Holds:
@@ -46,9 +61,9 @@ class Holds:
 
     def end(self, is_void: Callable[[Caller], bool]) -> None:
         """End the streams of those callers; the request that asks for it is answered nevertheless."""
-        asking = _asking.get()
+        own = _asking.get()
         for hold in self._holds:
-            if hold is not asking and is_void(hold.caller):
+            if hold is not own and is_void(hold.caller):
                 hold.end()
 
 
@@ -65,6 +80,10 @@ class _Hold:
         self._is_closed = False
         self._has_whole_body = False
         self._is_receiving = False
+
+    @property
+    def is_void(self) -> bool:
+        return self._is_void
 
     async def run(self, app: ASGIApp) -> None:
         token = _asking.set(self)

@@ -29,6 +29,7 @@ from atoll.errors import AtollError, InvalidRequest, LimitExceeded, TimedOut
 from atoll.model.sizes import KIB, format_size
 from atoll.model.text_frames import TextFrames, write_text_frame
 from atoll.node.counters import Counters
+from atoll.server import direct_texts
 from atoll.server.addresses import UNKNOWN
 from atoll.server.browser_headers import HEADER_LINES
 from atoll.server.connections import Connections
@@ -342,6 +343,27 @@ class _WebSocket(_Impatient, WSProtocol):
         None  # while all that has come since it was accepted is plain messages
     )
     _early_pieces = 0
+    _taker: direct_texts.Taker | None = None
+
+    def handle_connect(self, event: events.Request) -> None:
+        """Begin with what asks for it."""
+        super().handle_connect(event)
+        self.scope["extensions"][direct_texts.NAME] = self  # type: ignore[assignment]
+
+    def take_directly(self, taker: direct_texts.Taker) -> None:
+        """Show plain messages to `taker` as they come; those that it does not take are received as ever."""
+        self._taker = taker
+
+    def send_directly(self, text: str) -> None:
+        """Send a plain message: the answer to one that has just been taken."""
+        if self._is_open and not self.transport.is_closing():
+            self.transport.write(write_text_frame(text))
+
+    def _is_taken(self, text: str) -> bool:
+        # Nobody overtakes what waits, and whoever does not read what he is told is not told more.
+        if self._taker is None or not self.queue.empty() or not self.writable.is_set():
+            return False
+        return self._taker(text)
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of what came, and the rest when others have had their turn."""
@@ -368,6 +390,8 @@ class _WebSocket(_Impatient, WSProtocol):
     def _take_texts(self, frames: TextFrames, piece: bytes) -> None:
         """Take what is plain messages; the first that is something else is left to uvicorn, and all after it."""
         for text in frames.take(piece):
+            if self._is_taken(text):
+                continue
             # Not at the first one: whoever waits for it is about to take it.
             if not self.queue.empty() and not self.read_paused:
                 self.read_paused = True

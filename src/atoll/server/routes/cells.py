@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from fastapi import APIRouter
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -29,11 +28,13 @@ from atoll.node.short_log import ShortLog
 from atoll.node.task_groups import single_errors
 from atoll.server.auth import Owner
 from atoll.server.bodies import ExecutionBody, InputMessage, Text
+from atoll.server.direct_texts import find_direct_texts
 from atoll.server.errors import error_to_json
+from atoll.server.holds import asking
 from atoll.server.json_bodies import parse_json
 from atoll.server.keys import KeyHolder
 from atoll.server.parts import Here, Parts, SandboxKey
-from atoll.server.routes.executions import start_once
+from atoll.server.routes.executions import start_once, try_start_cell
 
 router = APIRouter(tags=["kernels"])
 # Cells that may wait on one connection; who sends more waits until one has ended.
@@ -79,6 +80,19 @@ class _Begun:
     execution_id: ExecutionId
     execution: Execution | None
 
+    @property
+    def whole_answer(self) -> str | None:
+        """All that is to be told of it, if that has ended and is little."""
+        execution = self.execution
+        if execution is None or not execution.has_ended or not isinstance(execution.log, ShortLog):
+            return None
+        return f'{json.dumps(self.head)[:-1]}, "events": {execution.log.text}}}'
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        """What every message about it begins with."""
+        return {"type": "events", "id": self.message_id, "execution": self.execution_id}
+
 
 class _Line:
     """One connection, and the cell that runs on it."""
@@ -98,41 +112,92 @@ class _Line:
         self._sandbox_id = sandbox_id
         self._owner = owner
         self._holder = holder
+        self._asking = asking()
+        self._texts = find_direct_texts(socket.scope)
         self._current: ExecutionId | None = None
+        self._is_taking = False  # a message that was received
         self._waiting = 0  # cells that have been passed on and not shown to their ends
+        self._pass_on, self._passed_on = anyio.create_memory_object_stream[RunMessage | _Begun](
+            _MOST_WAITING
+        )
 
     async def serve(self) -> None:
         """Run cells until the other side leaves, or the node is to end and none runs."""
-        send, receive = anyio.create_memory_object_stream[RunMessage | _Begun](_MOST_WAITING)
         with single_errors():
-            async with anyio.create_task_group() as tasks, send, receive:
-                tasks.start_soon(self._listen, send, tasks.cancel_scope)
+            async with anyio.create_task_group() as tasks, self._pass_on, self._passed_on:
+                tasks.start_soon(self._listen, tasks.cancel_scope)
                 tasks.start_soon(self._leave_in_time, tasks.cancel_scope)
-                await self._run_all(receive)
+                self._texts.take_directly(self._take_directly)
+                await self._run_all()
                 tasks.cancel_scope.cancel()
 
-    async def _listen(
-        self, send: MemoryObjectSendStream[RunMessage | _Begun], scope: anyio.CancelScope
-    ) -> None:
+    # --- at once -----------------------------------------------------------------------------------------------
+
+    def _take_directly(self, text: str) -> bool:
+        """Begin a cell as it comes, and answer if it ends within a moment; return whether it was taken.
+
+        Whatever is not so plain, or has to wait for anything, is received as all messages are.
+        """
+        if self._waiting or self._is_taking or self._is_to_leave:
+            return False
+        try:
+            message = _read(text)
+        except AtollError:
+            return False
+        return isinstance(message, RunMessage) and self._run_directly(message)
+
+    @property
+    def _is_to_leave(self) -> bool:
+        is_void = self._asking is not None and self._asking.is_void
+        return is_void or self._parts.traffic.is_draining
+
+    def _run_directly(self, message: RunMessage) -> bool:
+        try:
+            execution = try_start_cell(
+                self._parts,
+                self._owner,
+                self._sandbox,
+                message,
+                message.id,
+                self._holder,
+                self._sandbox_id,
+            )
+        except AtollError as error:
+            self._texts.send_directly(_refuse(message.id, error))
+            return True
+        if execution is None:
+            return False
+        begun = _Begun(message.id, execution.id, execution)
+        answer = begun.whole_answer
+        if answer is not None:
+            self._texts.send_directly(answer)
+        else:
+            self._waiting += 1
+            self._current = execution.id
+            self._pass_on.send_nowait(begun)
+        return True
+
+    # --- one after the other -----------------------------------------------------------------------------------
+
+    async def _listen(self, scope: anyio.CancelScope) -> None:
         try:
             while (message := await self._socket.receive())["type"] == "websocket.receive":
+                self._is_taking = True
                 try:
-                    await self._take(_read(message), send)
+                    await self._take(_read(message.get("text")))
                 except AtollError as error:
-                    await self._tell({"type": "refused", "id": None, "error": error_to_json(error)})
+                    await self._socket.send_text(_refuse(None, error))
+                finally:
+                    self._is_taking = False
                 if self._parts.traffic.is_draining and not self._waiting:
                     break
         except WebSocketDisconnect:
             pass
         scope.cancel()
 
-    async def _take(
-        self,
-        message: RunMessage | InputMessage,
-        send: MemoryObjectSendStream[RunMessage | _Begun],
-    ) -> None:
+    async def _take(self, message: RunMessage | InputMessage) -> None:
         if isinstance(message, RunMessage):
-            await self._take_cell(message, send)
+            await self._take_cell(message)
             return
         running = None if self._current is None else self._parts.running_or_none(self._current)
         if running is None:
@@ -145,9 +210,7 @@ class _Line:
         except Conflict:
             return  # it asks for nothing any more
 
-    async def _take_cell(
-        self, message: RunMessage, send: MemoryObjectSendStream[RunMessage | _Begun]
-    ) -> None:
+    async def _take_cell(self, message: RunMessage) -> None:
         cell: RunMessage | _Begun = message
         if not self._waiting:
             # Most end within a moment, and to pass them on would take as long.
@@ -159,16 +222,16 @@ class _Line:
                 return
             self._current, cell = begun.execution_id, begun
         self._waiting += 1
-        await send.send(cell)
+        await self._pass_on.send(cell)
 
     async def _leave_in_time(self, scope: anyio.CancelScope) -> None:
         await self._parts.traffic.begins_to_drain.wait()
         if self._current is None:
             scope.cancel()
 
-    async def _run_all(self, receive: MemoryObjectReceiveStream[RunMessage | _Begun]) -> None:
+    async def _run_all(self) -> None:
         try:
-            async for cell in receive:
+            async for cell in self._passed_on:
                 begun = cell if isinstance(cell, _Begun) else await self._begin(cell)
                 if begun is not None:
                     self._current = begun.execution_id
@@ -196,39 +259,37 @@ class _Line:
                 begun=executions.append,
             )
         except AtollError as error:
-            await self._tell({"type": "refused", "id": message.id, "error": error_to_json(error)})
+            await self._socket.send_text(_refuse(message.id, error))
             return None
         execution = executions[0] if executions else None
         return _Begun(message.id, ExecutionId(answer.id), execution)
 
     async def _show(self, begun: _Begun) -> None:
-        head = {"type": "events", "id": begun.message_id, "execution": begun.execution_id}
-        execution = begun.execution
         # Most end soon, and what is not shown before that need not be written before.
-        if execution is not None and await execution.ends_within(_MOMENT):
-            log = execution.log
-            if isinstance(log, ShortLog):
-                await self._socket.send_text(f'{json.dumps(head)[:-1]}, "events": {log.text}}}')
+        if begun.execution is not None and await begun.execution.ends_within(_MOMENT):
+            answer = begun.whole_answer
+            if answer is not None:
+                await self._socket.send_text(answer)
                 return
         try:
             async with aclosing(await self._batches(begun)) as batches:
                 async for events in batches:
-                    await self._tell({**head, "events": [event_to_json(each) for each in events]})
+                    told = {**begun.head, "events": [event_to_json(each) for each in events]}
+                    await self._socket.send_text(json.dumps(told))
         except NotFound as error:
-            refusal = {"type": "refused", "id": begun.message_id, "error": error_to_json(error)}
-            await self._tell(refusal)
+            await self._socket.send_text(_refuse(begun.message_id, error))
 
     async def _batches(self, begun: _Begun) -> AsyncGenerator[Sequence[ExecutionEvent], None]:
         if begun.execution is not None:
             return begun.execution.log.follow_batches()
         return await self._parts.executions.open_batches(begun.execution_id)
 
-    async def _tell(self, message: Mapping[str, Any]) -> None:
-        await self._socket.send_text(json.dumps(message))
+
+def _refuse(message_id: str | None, error: AtollError) -> str:
+    return json.dumps({"type": "refused", "id": message_id, "error": error_to_json(error)})
 
 
-def _read(message: Mapping[str, Any]) -> RunMessage | InputMessage:
-    text = message.get("text")
+def _read(text: str | None) -> RunMessage | InputMessage:
     if text is None:
         raise InvalidRequest("messages about cells are texts")
     try:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
-from atoll.model.ids import ExecutionId, KernelId
+from atoll.model.ids import ExecutionId, KernelId, new_execution_id
 from atoll.model.process import Stream as OutputStream
 from atoll.model.sizes import MIB
 from atoll.node.execution import Execution
@@ -180,8 +180,7 @@ async def start_once(
     `sandbox` is how the caller names it, by which requests are compared; `sandbox_id` which one that is, if it is known. `begun` is
     given the execution if this request begins it; it may have ended by then.
     """
-    content = f"{sandbox}\n{body.model_dump_json(exclude=_HOW)}"
-    request = None if key is None else KeyedRequest(holder, key, "POST executions", content)
+    request = None if key is None else _keyed(sandbox, body, key, holder)
     # Found before anything is waited for: meanwhile another one may have got its name.
     found = sandbox_id or parts.id_of(sandbox, owner)
 
@@ -189,6 +188,40 @@ async def start_once(
         begun(await _start(parts, owner, found, body, execution_id, key))
 
     return await start_execution_once(parts, start, request, is_new=is_new)
+
+
+def try_start_cell(
+    parts: Parts,
+    owner: str,
+    sandbox: str,
+    body: ExecutionBody,
+    key: str,
+    holder: str,
+    sandbox_id: str,
+) -> Execution | None:
+    """Begin a cell that its caller never asked for before, if nothing has to be waited for; see `start_once`. None: nothing has happened."""
+    if body.track_files or body.ask_input or body.code is None:
+        return None
+    resident = parts.node.find(sandbox_id, owner)
+    execution_id = new_execution_id()
+    intent = parts.idempotency.first(_keyed(sandbox, body, key, holder), execution_id)
+    if intent is None:
+        return None
+    with parts.idempotency.free_on_error(intent):
+        return parts.executions.try_start_cell(
+            resident,
+            body.code,
+            kernel=_kernel(body),
+            language=body.language,
+            timeout=parts.cell_timeout(body.timeout),
+            execution_id=execution_id,
+            key=intent,
+        )
+
+
+def _keyed(sandbox: str, body: ExecutionBody, key: str, holder: str) -> KeyedRequest:
+    content = f"{sandbox}\n{body.model_dump_json(exclude=_HOW)}"
+    return KeyedRequest(holder, key, "POST executions", content)
 
 
 async def _start(
