@@ -12,15 +12,12 @@ from _signal import pthread_sigmask as _mask
 from _thread import RLock as _RLock
 from collections import deque
 from os import read as _read
-from os import sched_yield as _sched_yield
 from os import write as _write
-from select import POLLIN as _POLLIN
-from select import poll as _poll
 from time import perf_counter as _now
 from typing import Any, Callable
 
 from atoll_guest.frames import MAX_FRAME_BYTES, FrameDecoder
-from atoll_guest.looking import LOOKING_SECONDS, Looking
+from atoll_guest.looking import Looking, look_for
 from atoll_guest.messages import TO_KERNEL, VERSIONS, Message, decode_message, encode_message
 from atoll_guest.own_builtins import use_own_builtins
 
@@ -121,7 +118,7 @@ class Channel:
 
     def _await(self) -> None:
         begun = _now()
-        if self._looking.begin() and not self._is_there_by(begun + LOOKING_SECONDS):
+        if self._looking.begin() and not self._is_there_soon():
             self._looking.missed()
         while not self._arrived:
             self._read()
@@ -181,19 +178,12 @@ class Channel:
             if message["type"] not in ("ack", "resume"):
                 self._arrived.append(message)
 
-    def _is_there_by(self, instant: float) -> bool:
-        """Look for something to read again and again, up to an instant."""
+    def _is_there_soon(self) -> bool:
+        """Look for something to read for a moment."""
         try:
-            looking = _poll()
-            looking.register(self.descriptor, _POLLIN)
-            while not looking.poll(0):
-                if _now() > instant:
-                    return False
-                # Whoever is looked for may be waiting for this very processor.
-                _sched_yield()
-        except Exception:  # noqa: BLE001, S110 - raised by a function that a cell installed for a signal
-            pass
-        return True
+            return look_for(self.descriptor)
+        except Exception:  # noqa: BLE001 - raised by a function that a cell installed for a signal
+            return True
 
     def _read_some(self, size: int) -> bytes:
         while True:

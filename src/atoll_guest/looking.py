@@ -6,7 +6,11 @@ the less often it pays, the more has to come quickly in a row before it is done 
 
 from __future__ import annotations
 
-import os
+from os import sched_getaffinity as _processors
+from os import sched_yield as _sched_yield
+from select import POLLIN as _POLLIN
+from select import poll as _poll
+from time import perf_counter as _now
 
 from atoll_guest.own_builtins import use_own_builtins
 
@@ -15,8 +19,19 @@ use_own_builtins(globals())
 # What is quick; and how long to look, which is less than being put to sleep and woken may take.
 QUICK_SECONDS = 0.001
 # With a single processor, looking would only keep the other side from speaking.
-LOOKING_SECONDS = 0.0003 if len(os.sched_getaffinity(0)) > 1 else 0.0
+LOOKING_SECONDS = 0.0003 if len(_processors(0)) > 1 else 0.0
 _MOST_IN_A_ROW = 32
+
+
+def look_for(descriptor: int, seconds: float = LOOKING_SECONDS) -> bool:
+    """Look again and again, at most so long, for something to read; return whether there is."""
+    poll = _poll()
+    poll.register(descriptor, _POLLIN)
+    end = _now() + seconds
+    while not (came := poll.poll(0)) and _now() < end:
+        # Whoever is looked for may be waiting for this very processor.
+        _sched_yield()
+    return bool(came)
 
 
 class Looking:

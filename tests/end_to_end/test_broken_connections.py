@@ -14,6 +14,7 @@ from httpx2 import AsyncClient, HTTPError
 
 from atoll import AsyncSandbox, Cell, CommandResult, Sandbox
 from atoll.client.http import HttpNode
+from atoll.client.lookout import Crowd
 from atoll.client.remote.channels import Channel, open_channel
 from atoll.errors import Unavailable
 from atoll.model.execution import EventType, ExecutionEvent, event_from_json
@@ -114,7 +115,10 @@ async def by_socket(place: Place) -> None:
         while not heard or heard[max(heard)]["type"] != "end":
             try:
                 channel = await open_channel(
-                    place.relay.url, place.server.token, f"/sandboxes/{place.sandbox}/cells"
+                    place.relay.url,
+                    place.server.token,
+                    f"/sandboxes/{place.sandbox}/cells",
+                    Crowd(),
                 )
             except Unavailable:
                 continue

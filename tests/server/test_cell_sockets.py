@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from atoll.client.http import HttpNode
+from atoll.client.lookout import Crowd
 from atoll.client.remote.channels import Channel, open_channel
 from atoll.errors import NotFound, Unavailable
 from atoll.model.ids import new_execution_id
@@ -26,7 +27,7 @@ async def cells_of(node: RunningNode) -> AsyncIterator[tuple[HttpNode, str, Chan
     """A new sandbox, and a socket for its cells."""
     async with node.client() as http:
         made = (await http.call("POST", "/sandboxes", body={"kernel": True}))["id"]
-        channel = await open_channel(node.address, None, f"/sandboxes/{made}/cells")
+        channel = await open_channel(node.address, None, f"/sandboxes/{made}/cells", Crowd())
         try:
             yield http, made, channel
         finally:
@@ -125,7 +126,7 @@ async def test_bytes_and_what_is_no_json_are_refused(node: RunningNode) -> None:
 
 async def test_there_is_none_for_what_is_not_there(node: RunningNode) -> None:
     with pytest.raises(NotFound):
-        await open_channel(node.address, None, f"/sandboxes/{'a' * 26}/cells")
+        await open_channel(node.address, None, f"/sandboxes/{'a' * 26}/cells", Crowd())
     async with cells_of(node) as (http, sandbox, channel):
         await http.call("DELETE", f"/sandboxes/{sandbox}")
         await channel.send({"type": "run", "id": "late", "code": "1"})
@@ -137,7 +138,7 @@ async def test_a_cell_goes_on_without_its_socket(node: RunningNode) -> None:
         code = "import time\nprint('up', flush=True)\ntime.sleep(0.5)\nprint('end')"
         await channel.send({"type": "run", "id": "left", "code": code})
         message = await channel.receive()
-        other = await open_channel(node.address, None, f"/sandboxes/{sandbox}/cells")
+        other = await open_channel(node.address, None, f"/sandboxes/{sandbox}/cells", Crowd())
         await channel.close()
         heard = [event async for event in http.events(message["execution"])]
         assert b"".join(event.data for event in heard) == b"up\nend\n"
@@ -150,7 +151,7 @@ async def test_a_socket_that_nobody_uses_does_not_hold_up_the_end_of_a_node() ->
     with running_node() as node:
         async with node.client() as http:
             made = (await http.call("POST", "/sandboxes", body={"kernel": True}))["id"]
-        channel = await open_channel(node.address, None, f"/sandboxes/{made}/cells")
+        channel = await open_channel(node.address, None, f"/sandboxes/{made}/cells", Crowd())
         await channel.send({"type": "run", "id": "one", "code": "1"})
         await hear(channel)
         assert node.stop() == 0

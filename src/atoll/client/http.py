@@ -19,6 +19,7 @@ from httpx2.websockets import AsyncWebSocketSession, HTTPXWSException, WebSocket
 from wsproto.utilities import LocalProtocolError
 
 from atoll.client.lines import Lines, WholeAnswer
+from atoll.client.lookout import Crowd
 from atoll.client.places import data_directory
 from atoll.errors import AtollError, Conflict, InvalidRequest, Unavailable, by_code
 from atoll.model.execution import EventType, ExecutionEvent, event_from_json
@@ -45,8 +46,9 @@ class HttpNode:
 
     def __init__(self, address: str, token: str | None = None) -> None:
         self.address = address
+        self.crowd = Crowd()
         self._client = _make_client(address, token)
-        self._lines = Lines(address, token) if _is_plain(address) else None
+        self._lines = Lines(address, token, self.crowd) if _is_plain(address) else None
 
     async def __aenter__(self) -> Self:
         return self

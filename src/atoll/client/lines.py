@@ -21,11 +21,14 @@ import anyio
 import h11
 import httpx2
 
+from atoll.client.lookout import Crowd, Lookout
+
 _CONNECT_SECONDS = 10.0
 # An unused connection is closed here a little before the node does so, which might be just when it is used again.
 _IDLE_SECONDS = 4.0
 _MOST_CONNECTIONS = 500
 _HEAD_BYTES = 1 << 16
+_READ_BYTES = 1 << 14
 
 Headers = Sequence[tuple[str, str]]
 
@@ -61,7 +64,7 @@ class WholeAnswer:
 class Lines:
     """All connections of one event loop to one server."""
 
-    def __init__(self, address: str, token: str | None) -> None:
+    def __init__(self, address: str, token: str | None, crowd: Crowd) -> None:
         parts = urlsplit(address)
         self._socket = parts.path if parts.scheme == "unix" else None
         self._host, self._port = parts.hostname or "", parts.port or 80
@@ -70,6 +73,7 @@ class Lines:
         self._headers = [("Host", host)]
         if token is not None:
             self._headers.append(("Authorization", f"Bearer {token}"))
+        self._crowd = crowd
         self._idle: list[_Line] = []
         self._places: asyncio.Semaphore | None = None
 
@@ -117,10 +121,13 @@ class Lines:
         try:
             with anyio.fail_after(_CONNECT_SECONDS):
                 if self._socket is not None:
-                    return (await loop.create_unix_connection(_Line, self._socket))[1]
-                return (await loop.create_connection(_Line, self._host, self._port))[1]
+                    return (await loop.create_unix_connection(self._make_line, self._socket))[1]
+                return (await loop.create_connection(self._make_line, self._host, self._port))[1]
         except OSError as error:
             raise ConnectionRefusedError(*error.args) from error
+
+    def _make_line(self) -> _Line:
+        return _Line(self._crowd)
 
     def _keep(self, line: _Line) -> None:
         if line.is_usable:
@@ -129,12 +136,15 @@ class Lines:
             line.transport.close()
 
 
-class _Line(asyncio.Protocol):
+class _Line(asyncio.BufferedProtocol):
     """One connection, for one request at a time."""
 
     transport: asyncio.Transport
 
-    def __init__(self) -> None:
+    def __init__(self, crowd: Crowd) -> None:
+        self._lookout = Lookout(crowd)
+        # The event loop's own would be so large that it takes longer to get than to fill.
+        self._buffer = bytearray(_READ_BYTES)
         self._http = h11.Connection(h11.CLIENT, _HEAD_BYTES)
         self._answer: asyncio.Future[WholeAnswer] | None = None
         self._head: h11.Response | None = None
@@ -156,15 +166,36 @@ class _Line(asyncio.Protocol):
             sent.append(self._http.send(h11.Data(data=body)))
         sent.append(self._http.send(h11.EndOfMessage()))
         self.transport.write(b"".join(each for each in sent if each))
-        return await self._answer
+        with self._lookout:
+            if await self._lookout.pays():
+                self._look_out()
+            return await self._answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._used_at = time.monotonic()
 
-    def data_received(self, data: bytes) -> None:
-        if self._answer is None or self._answer.done():
+    def _look_out(self) -> None:
+        # Nobody knows whose the number of a closed connection is.
+        if not self._is_awaited or self.transport.is_closing():
+            return
+        line = self.transport.get_extra_info("socket")
+        if data := self._lookout.read(line.fileno()):
+            self._take(data)
+
+    @property
+    def _is_awaited(self) -> bool:
+        return self._answer is not None and not self._answer.done()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._take(bytes(self._buffer[:nbytes]))
+
+    def _take(self, data: bytes) -> None:
+        if not self._is_awaited:
             # Nobody asked: whatever it is, it must not be taken for the answer to what is asked next.
             self._is_over = True
             self.transport.abort()
@@ -176,7 +207,7 @@ class _Line(asyncio.Protocol):
             self._fail(error)
 
     def eof_received(self) -> None:
-        self.data_received(b"")
+        self._take(b"")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._read_last()
@@ -188,9 +219,9 @@ class _Line(asyncio.Protocol):
         if not isinstance(line, TransportSocket):
             return  # nobody knows whose its number is by now
         with suppress(OSError):
-            while self._answer is not None and not self._answer.done():
+            while self._is_awaited:
                 data = os.read(line.fileno(), _HEAD_BYTES)
-                self.data_received(data)
+                self._take(data)
                 if not data:
                     return
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import select
 import time
 from collections.abc import Awaitable, Callable
@@ -14,7 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from atoll.node.needs import Answer, Asked, Interrupted, Killed, Need, Needs, Ready
-from atoll_guest.looking import LOOKING_SECONDS
+from atoll_guest.looking import look_for
 
 # A Ctrl-C that comes just before a wait does not end it; Python notices it after this long. The conversation asks again.
 _MOST_SECONDS = 0.5
@@ -113,15 +112,9 @@ async def _wait(need: Ready) -> None:
 
 
 def _look(descriptor: int | None) -> None:
-    """Look for something to read again and again for a moment, if anything is likely to come."""
-    if descriptor is None:
-        return
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    end = time.perf_counter() + LOOKING_SECONDS
-    while time.perf_counter() < end and not poll.poll(0):
-        # Whoever is looked for may be waiting for this very processor.
-        os.sched_yield()
+    """Look for something to read for a moment, if anything is likely to come."""
+    if descriptor is not None:
+        look_for(descriptor)
 
 
 def _wait_here(need: Ready) -> None:

@@ -14,18 +14,18 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from json import JSONEncoder, loads
+from json import loads
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from atoll.errors import InternalError, LimitExceeded, Unavailable
+from atoll.node.json_text import to_json
 
 SEGMENT_BYTES = 4 << 20
 LIMIT_BYTES = 64 << 20
 
 _log = logging.getLogger(__name__)
-_encode = JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _SUFFIX = ".journal"
 _START = re.compile(rb"[0-9a-f]{8} [0-9]+ ")
 
@@ -101,7 +101,7 @@ class Journal:
             Unavailable: the disk is full or fails, or too much waits to be settled; nothing was written.
         """
         number = self._next
-        text = f"{number} {_encode(content)}".encode("ascii")
+        text = f"{number} {to_json(content)}".encode("ascii")
         line = b"%08x %s\n" % (crc32(text), text)
         self._check_room(len(line))
         try:

@@ -38,7 +38,7 @@ from atoll.node.records import (
     TokenRecord,
 )
 from atoll.node.store import Change, Key, Store, sqlite_url
-from atoll.node.tables import EXECUTIONS, SANDBOXES, Kind, from_fields, to_fields
+from atoll.node.tables import EXECUTIONS, SANDBOXES, Kind, from_fields
 
 _log = logging.getLogger(__name__)
 _Place: TypeAlias = tuple[type[Any], Key]
@@ -151,9 +151,9 @@ class KeptRecords:
         if isinstance(record, SandboxRecord):
             self._living.check_name(record)
             record = replace(record, node=self._node)
-        entry = {"kind": _WORDS[type(record)], "record": to_fields(record)}
+        entry = {"kind": _WORDS[type(record)], "record": record}
         if key is not None:
-            entry["key"] = to_fields(key)
+            entry["key"] = key
         self._journal.append(entry, sync=sync)
         for each in (record,) if key is None else (record, key):
             self._take(Change(type(each), _key_of(each), each))

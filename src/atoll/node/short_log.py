@@ -13,11 +13,11 @@ from functools import cached_property
 from atoll.errors import InvalidRequest
 from atoll.model.execution import EventType, ExecutionEvent, event_from_json, event_to_json
 from atoll.model.process import Stream
+from atoll.node.json_text import to_json
 
 # What fits into a record: so many events, of so many bytes together.
 MOST_EVENTS = 64
 MOST_BYTES = 8 * 1024
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class ShortLog:
@@ -40,7 +40,7 @@ class ShortLog:
         """All events as a JSON array, as a record holds them and as callers get them."""
         if self._text is not None:
             return self._text
-        return _encode([event_to_json(each) for each in self._events])
+        return to_json([event_to_json(each) for each in self._events])
 
     @property
     def count(self) -> int:

@@ -24,6 +24,7 @@ from sqlalchemy.types import BigInteger, TypeDecorator
 
 from atoll.model.access import Role, Scope, TokenKind, User
 from atoll.model.sandbox import SandboxState
+from atoll.node.json_text import to_json
 from atoll.node.records import (
     ExecutionRecord,
     IdempotencyRecord,
@@ -51,13 +52,13 @@ class PlainText(TypeDecorator[str]):
 
 
 class Json(TypeDecorator[Any]):
-    """A value as JSON in ASCII, which is text for every database, whatever characters it holds."""
+    """A value as JSON."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return None if value is None else json.dumps(value, separators=(",", ":"))
+        return None if value is None else to_json(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         return None if value is None else json.loads(value)

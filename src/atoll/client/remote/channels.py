@@ -11,7 +11,7 @@ import os
 import ssl
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -32,6 +32,7 @@ from wsproto.events import (
 from wsproto.utilities import ProtocolError
 
 from atoll.client.http import error_from_json
+from atoll.client.lookout import Crowd, Lookout
 from atoll.errors import AtollError, Unavailable
 from atoll.model.text_frames import TextFrames, write_text_frame
 
@@ -41,17 +42,24 @@ _MOST_RECEIVED = 128 << 20
 _MOST_PLAIN = 1 << 20
 # What may wait here until somebody reads on.
 _MOST_WAITING = 1 << 20
+_READ_BYTES = 1 << 14
 _OPEN_SECONDS = 10.0
 _SEPARATORS = (",", ":")
 _PORTS = {"http": 80, "https": 443}
 
 
-class _Line(asyncio.Protocol):
+class _Line(asyncio.BufferedProtocol):
     """Bytes both ways: what came waits to be taken, and whoever sends waits while the other side does not read."""
 
     transport: asyncio.Transport
 
-    def __init__(self) -> None:
+    def __init__(self, crowd: Crowd) -> None:
+        self._lookout = Lookout(crowd)
+        self._connection: int | None = (
+            None  # what came is to be read from here, if it is not encrypted
+        )
+        # The event loop's own would be so large that it takes longer to get than to fill.
+        self._buffer = bytearray(_READ_BYTES)
         self._came: deque[bytes] = deque()
         self._waiting = 0
         self._is_over = False
@@ -62,16 +70,25 @@ class _Line(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        if transport.get_extra_info("ssl_object") is None:
+            self._connection = transport.get_extra_info("socket").fileno()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._take(bytes(self._buffer[:nbytes]))
+        self._wake()
+
+    def _take(self, data: bytes) -> None:
         self._came.append(data)
         self._waiting += len(data)
         if self._waiting > _MOST_WAITING:
             self.transport.pause_reading()
-        self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_over = True
+        self._connection = None  # its number may soon be another one's
         self._has_room.set()
         self._wake()
 
@@ -87,16 +104,30 @@ class _Line(asyncio.Protocol):
 
     async def receive(self) -> bytes:
         """Return what came; raises `EndOfStream`."""
-        while not self._came:
-            if self._is_over:
-                raise anyio.EndOfStream
-            self._news = asyncio.get_running_loop().create_future()
-            await self._news
+        if not self._came:
+            with self._lookout:
+                if await self._lookout.pays():
+                    self._look_out()
+                await self._wait()
         data = self._came.popleft()
         if self._waiting > _MOST_WAITING:
             self.transport.resume_reading()
         self._waiting -= len(data)
         return data
+
+    def _look_out(self) -> None:
+        # What came meanwhile comes first.
+        if self._came or self._connection is None:
+            return
+        if data := self._lookout.read(self._connection):
+            self._take(data)
+
+    async def _wait(self) -> None:
+        while not self._came:
+            if self._is_over:
+                raise anyio.EndOfStream
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
 
     async def send(self, data: bytes) -> None:
         """Send bytes; raises `EndOfStream`."""
@@ -122,14 +153,14 @@ class Channel:
     async def send(self, message: Mapping[str, Any]) -> None:
         """Send an object."""
         text = json.dumps(message, separators=_SEPARATORS)
-        with _our_errors():
+        with _OUR_ERRORS:
             if self._protocol.state is not ConnectionState.OPEN:
                 raise anyio.EndOfStream
             await self._line.send(write_text_frame(text, os.urandom(4)))
 
     async def receive(self) -> dict[str, Any]:
         """Return the next object, waiting for it."""
-        with _our_errors():
+        with _OUR_ERRORS:
             text = await self._receive_plain()
             if text is not None:
                 plain: dict[str, Any] = json.loads(text)
@@ -164,13 +195,13 @@ class Channel:
 
     async def send_bytes(self, data: bytes) -> None:
         """Send raw bytes."""
-        with _our_errors():
+        with _OUR_ERRORS:
             await self._line.send(self._protocol.send(BytesMessage(data)))
 
     async def receive_bytes(self) -> bytes:
         """Return the next raw bytes, waiting for them."""
         self._give_to_protocol()
-        with _our_errors():
+        with _OUR_ERRORS:
             while True:
                 event = await self._next()
                 if isinstance(event, BytesMessage):
@@ -198,11 +229,11 @@ class Channel:
             self._line.transport.close()
 
 
-async def open_channel(address: str, token: str | None, path: str) -> Channel:
+async def open_channel(address: str, token: str | None, path: str, crowd: Crowd) -> Channel:
     """Return a channel to a path of a server; raises what the server refuses it with, and `Unavailable`."""
     parts = urlsplit(address)
-    with _our_errors(), anyio.fail_after(_OPEN_SECONDS):
-        line = await _connect(parts)
+    with _OUR_ERRORS, anyio.fail_after(_OPEN_SECONDS):
+        line = await _connect(parts, crowd)
         try:
             protocol = await _shake_hands(line, parts, token, path)
         except BaseException:
@@ -211,13 +242,17 @@ async def open_channel(address: str, token: str | None, path: str) -> Channel:
     return Channel(line, protocol)
 
 
-async def _connect(parts: SplitResult) -> _Line:
+async def _connect(parts: SplitResult, crowd: Crowd) -> _Line:
     loop = asyncio.get_running_loop()
+
+    def make() -> _Line:
+        return _Line(crowd)
+
     if parts.scheme == "unix":
-        return (await loop.create_unix_connection(_Line, parts.path))[1]
+        return (await loop.create_unix_connection(make, parts.path))[1]
     secure = ssl.create_default_context() if parts.scheme == "https" else None
     port = parts.port or _PORTS[parts.scheme]
-    return (await loop.create_connection(_Line, parts.hostname or "", port, ssl=secure))[1]
+    return (await loop.create_connection(make, parts.hostname or "", port, ssl=secure))[1]
 
 
 async def _shake_hands(
@@ -244,14 +279,21 @@ async def _shake_hands(
                         raise error_from_json(json.loads(refusal))
 
 
-@contextmanager
-def _our_errors() -> Iterator[None]:
-    try:
-        yield
-    except AtollError:
-        raise  # what the server says; some are errors of the system's, too
-    except _BREAKS as error:
-        raise Unavailable(f"the WebSocket broke: {type(error).__name__}") from error
+class _OurErrors:
+    """Raises what a connection fails with as ours."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # What the server says is ours already; some of that are errors of the system's, too.
+        if isinstance(error, _BREAKS) and not isinstance(error, AtollError):
+            raise Unavailable(f"the WebSocket broke: {type(error).__name__}") from error
 
 
 _BREAKS = (
@@ -261,3 +303,4 @@ _BREAKS = (
     ProtocolError,
     anyio.EndOfStream,
 )
+_OUR_ERRORS = _OurErrors()

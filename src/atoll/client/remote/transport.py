@@ -142,7 +142,7 @@ class Transport(HttpNode):
 
     async def open_channel(self, path: str) -> Channel:
         """Return a new WebSocket; raises what the server refuses it with, and `Unavailable`."""
-        return await open_channel(self.address, self._token, path)
+        return await open_channel(self.address, self._token, path, self.crowd)
 
     def own(self, task: asyncio.Task[None]) -> None:
         """End a task with these connections, unless it has ended before."""

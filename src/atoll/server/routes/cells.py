@@ -9,7 +9,6 @@ loses the connection asks that way, or for the events of the execution, and noth
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from atoll.errors import AtollError, Conflict, InvalidRequest, NotFound
 from atoll.model.execution import ExecutionEvent, event_to_json
 from atoll.model.ids import ExecutionId
 from atoll.node.execution import Execution
+from atoll.node.json_text import to_json
 from atoll.node.short_log import ShortLog
 from atoll.node.task_groups import single_errors
 from atoll.server.auth import Owner
@@ -86,7 +86,7 @@ class _Begun:
         execution = self.execution
         if execution is None or not execution.has_ended or not isinstance(execution.log, ShortLog):
             return None
-        return f'{json.dumps(self.head)[:-1]}, "events": {execution.log.text}}}'
+        return f'{to_json(self.head)[:-1]},"events":{execution.log.text}}}'
 
     @property
     def head(self) -> Mapping[str, Any]:
@@ -275,7 +275,7 @@ class _Line:
             async with aclosing(await self._batches(begun)) as batches:
                 async for events in batches:
                     told = {**begun.head, "events": [event_to_json(each) for each in events]}
-                    await self._socket.send_text(json.dumps(told))
+                    await self._socket.send_text(to_json(told))
         except NotFound as error:
             await self._socket.send_text(_refuse(begun.message_id, error))
 
@@ -286,7 +286,7 @@ class _Line:
 
 
 def _refuse(message_id: str | None, error: AtollError) -> str:
-    return json.dumps({"type": "refused", "id": message_id, "error": error_to_json(error)})
+    return to_json({"type": "refused", "id": message_id, "error": error_to_json(error)})
 
 
 def _read(text: str | None) -> RunMessage | InputMessage:
