@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 
 from atoll.client.http import HttpNode
@@ -53,6 +54,28 @@ async def test_cells_run_in_the_order_in_which_they_were_sent(node: RunningNode)
             output, end = await hear(channel)
             assert (output["seq"], output["text"]) == (0, f"{number}\n")
             assert end["value"]["status"] == "ok"
+
+
+async def test_many_cells_at_once_run_in_their_order(node: RunningNode) -> None:
+    async with cells_of(node) as (_http, _sandbox, channel):
+        async with anyio.create_task_group() as tasks:
+            for number in range(40):
+                message = {"type": "run", "id": f"burst{number}", "code": f"print({number})"}
+                tasks.start_soon(channel.send, message)
+            heard = [(await hear(channel))[0]["text"] for _ in range(40)]
+        assert heard == [f"{number}\n" for number in range(40)]
+
+
+async def test_a_cell_that_outlasts_a_moment_holds_up_what_is_sent_after_it(
+    node: RunningNode,
+) -> None:
+    async with cells_of(node) as (_http, _sandbox, channel):
+        long = "import time\ntime.sleep(0.3)\nprint('long')"
+        for name, code in (("quick", "1"), ("held", long), ("late", "print('late')")):
+            await channel.send({"type": "run", "id": name, "code": code})
+        heard = [event for _ in range(3) for event in await hear(channel)]
+        printed = [event["text"] for event in heard if event["type"] == "stdout"]
+        assert printed == ["long\n", "late\n"]
 
 
 async def test_an_id_runs_once_whichever_way_it_comes(node: RunningNode) -> None:

@@ -192,6 +192,7 @@ class Executions:
         key: IdempotencyRecord | None,
     ) -> CellExecution | None:
         """Start a cell without waiting for anything; None, and nothing has happened, if that cannot be: see `start_cell`."""
+        check_seconds("timeout", timeout)
         found = resident.hosted.live_kernel(kernel, language)
         if found is None or len(code) > _SHOWN_CHARACTERS:
             return None

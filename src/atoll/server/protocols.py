@@ -389,8 +389,9 @@ class _WebSocket(_Impatient, WSProtocol):
 
     def _take_texts(self, frames: TextFrames, piece: bytes) -> None:
         """Take what is plain messages; the first that is something else is left to uvicorn, and all after it."""
-        for text in frames.take(piece):
-            if self._is_taken(text):
+        for number, text in enumerate(frames.take(piece)):
+            # One of a piece: others have their turn before the next.
+            if number == 0 and self._is_taken(text):
                 continue
             # Not at the first one: whoever waits for it is about to take it.
             if not self.queue.empty() and not self.read_paused:
