@@ -189,6 +189,7 @@ async def test_a_killed_keeper_ends_its_sandboxes_and_the_node_goes_on(
             keeper = await anyio.to_thread.run_sync(find_keeper, before)
             below = descendants(keeper)
             assert kill(keeper)
+            await gone(keeper)
             seconds.append(await create_and_use(load, campaign.random.choice(_TEMPLATES)))
             over.set()
         assert refused == []
@@ -200,6 +201,13 @@ async def test_a_killed_keeper_ends_its_sandboxes_and_the_node_goes_on(
     assert not [path for each in ids for path in host_state.cgroup_directories(each)]
     await anyio.to_thread.run_sync(node.stop)
     assert eventually(lambda: not started_since(before), 60), started_since(before)
+
+
+async def gone(pid: int) -> None:
+    """Wait until a killed process is no more: on a busy machine its last sandbox may be made meanwhile, and end with it."""
+    with anyio.fail_after(_PATIENCE_SECONDS):
+        while host_state.is_running(pid):
+            await anyio.sleep(0.001)
 
 
 async def start_counting(load: Load) -> Witness:
