@@ -21,7 +21,7 @@ from atoll.errors import Conflict, InvalidRequest, Unavailable
 from atoll.model.process import describe_end
 from atoll.node.call import Call
 from atoll.node.kernel_spool import MOST_SAID_BYTES, KernelSpool, SpooledRequest
-from atoll.node.needs import Answer, Asked, Interrupted, Killed, Needs, Ready
+from atoll.node.needs import Answer, Asked, Insisted, Interrupted, Killed, Needs, Ready
 from atoll_guest.frames import FrameDecoder, FrameError
 from atoll_guest.looking import Looking
 from atoll_guest.messages import (
@@ -161,8 +161,8 @@ class Conversation:
         if not call.was_asked or not self._goes_on(call):
             return
         begun = time.monotonic()
-        for patience in _INTERRUPT_SECONDS:
-            yield Interrupted()
+        for turn, patience in enumerate(_INTERRUPT_SECONDS):
+            yield Insisted() if turn else Interrupted()
             yield from self._listen(call, begun + patience)
             if not self._goes_on(call):
                 return
