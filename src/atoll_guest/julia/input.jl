@@ -33,12 +33,11 @@ end
 
 Base.readavailable(input::HostInput) = eof(input) ? UInt8[] : read(input.line)
 
-function Base.getpass(input::HostInput, output::IO, prompt::AbstractString)
+# Newer versions have options, which are about the prompt.
+function Base.getpass(input::HostInput, output::IO, prompt::AbstractString; options...)
     text = ask_host(input.kernel, string(prompt, ": "), true)
     Base.SecretBuffer(text === nothing ? "" : text)
 end
-
-Base.getpass(prompt::AbstractString) = Base.getpass(stdin, stdout, prompt)
 
 function ask(input::HostInput)
     input.is_at_end && return

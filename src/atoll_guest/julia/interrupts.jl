@@ -1,16 +1,30 @@
-# Lets Ctrl-C end a cell, whichever task it reaches.
+# Lets Ctrl-C end a cell, whichever task it reaches, and nothing else.
 #
 # Julia raises it in the task that ran last. While a cell waits that may be any of them, or one that has ended. So a guard wakes now
 # and then for as long as a cell runs: it is the task that ran last, and passes on to the cell what it gets.
+#
+# The host insists where a cell does not end at once, and Julia then raises it in the midst of anything. So it is ignored by the
+# whole process as soon as the kernel has the word again.
 
 const GUARD_SECONDS = 0.05
+const SIGINT = 2
+# More than any C library's `struct sigaction`, which begins with the handler; 1 is the one that ignores.
+const ACTION_BYTES = 256
+const IGNORING = [0x01; zeros(UInt8, ACTION_BYTES - 1)]
 
 mutable struct Interrupts
     task::Task  # that runs cells
     is_running::Bool
+    hearing::Vector{UInt8}  # what Julia does about SIGINT
 end
 
-Interrupts() = Interrupts(current_task(), false)
+function Interrupts()
+    interrupts = Interrupts(current_task(), false, zeros(UInt8, ACTION_BYTES))
+    ccall(:sigaction, Cint, (Cint, Ptr{UInt8}, Ptr{UInt8}), SIGINT, IGNORING, interrupts.hearing)
+    interrupts
+end
+
+set_action(action::Vector{UInt8}) = ccall(:sigaction, Cint, (Cint, Ptr{UInt8}, Ptr{UInt8}), SIGINT, action, C_NULL)
 
 # When Ctrl-C reaches a task that has ended, Julia gives it to this one; else it would end the process.
 function take_stray_ones(interrupts::Interrupts)
@@ -20,12 +34,16 @@ end
 # Does work that may be interrupted; `otherwise` makes what is returned then.
 function interruptible(work, interrupts::Interrupts, otherwise)
     forget_interrupts()
-    interrupts.is_running = true
     timer = Timer(GUARD_SECONDS; interval = GUARD_SECONDS)
     @async guard(interrupts, timer)
     try
-        reenable_sigint(work)
+        interrupts.is_running = true
+        set_action(interrupts.hearing)
+        result = reenable_sigint(work)
+        set_action(IGNORING)
+        result
     catch error
+        set_action(IGNORING)
         error isa InterruptException || rethrow()
         otherwise()
     finally
@@ -48,7 +66,7 @@ function pass_on(interrupts::Interrupts, error::InterruptException)
     interrupts.is_running && schedule(interrupts.task, error; error = true)
 end
 
-# One that came when no cell ran is for nobody.
+# One that came too late for its cell is for nobody.
 function forget_interrupts()
     try
         reenable_sigint(() -> nothing)

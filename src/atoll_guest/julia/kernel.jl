@@ -5,7 +5,7 @@
 #
 # Only what Julia 1.5 and all later versions 1 have is used.
 
-Base.Experimental.@optlevel 0
+isdefined(Base.Experimental, Symbol("@optlevel")) && Core.eval(@__MODULE__, :(Base.Experimental.@optlevel 0))
 
 # It runs seldom and briefly: to optimise it would take longer than it ever does.
 Base.Experimental.@optlevel 0
@@ -21,7 +21,7 @@ function serve(kernel::Kernel)
         try
             handle(kernel, receive(kernel.channel))
         catch error
-            # Those that insist get through at any moment, and this is too late for all of them.
+            # It got through just before it was ignored, and its cell has ended.
             error isa InterruptException || rethrow()
         end
     end
