@@ -612,7 +612,7 @@ def test_many_lines_are_printed_in_order(sandbox: Sandbox) -> None:
 
 
 def test_forms_that_are_no_json_do_no_harm(sandbox: Sandbox) -> None:
-    deep = 'display("application/json", foldl((a, _) -> [a], 1:1000; init = []))'
+    deep = 'display("application/json", foldl((a, _) -> Any[a], 1:1000; init = Any[]))'
     assert "nested" in str(run(sandbox, deep).check().results[0].data)
     invalid = 'display("text/html", String([0x41, 0xff, 0x0a, 0x22]))'
     assert run(sandbox, invalid).check().results[0].data["text/html"] == 'A\ufffd\n"'

@@ -23,7 +23,7 @@ function execute(kernel::Kernel, message::Message)
     name = is_silent ? "cell" : "cell $count"
     outcome = interruptible(() -> run_cell(message["code"], name, is_silent), kernel.interrupts, interrupted)
     last = Message("type" => "end", "status" => outcome.status, "count" => count)
-    send_last(kernel.channel, [outcome.messages; last])
+    send_last(kernel.channel, push!(outcome.messages, last))
     forget_interrupts()
 end
 

@@ -48,9 +48,10 @@ end
 # Numbers a message, marks its place in the output, and sends it; false if there is no request that it could belong to.
 function send_here(channel::Channel, message::Message)
     isempty(channel.request) && return false
+    flush_output()
+    # Nothing in here lets other tasks run, by which an interrupt would get in between.
     disable_sigint() do
         frame = number(channel, message)
-        flush_output()
         write_all(channel.output, codeunits("\x1e$(channel.request):$(channel.seq)\x1f"))
         write_all(channel.descriptor, frame)
         while channel.acks && channel.kept_bytes > MOST_KEPT_BYTES
@@ -62,8 +63,8 @@ end
 
 # Sends the last messages of a request, all at once: the host is woken only for the last.
 function send_last(channel::Channel, messages::Vector{Message})
-    frames = [number(channel, each) for each in messages]
     flush_output()
+    frames = [number(channel, each) for each in messages]
     channel.request = ""
     write_all(channel.descriptor, length(frames) == 1 ? frames[1] : reduce(vcat, frames))
 end
@@ -78,8 +79,9 @@ function flush_output()
     for stream in (stdout, stderr)
         try
             flush(stream)
-        catch
-            # A cell has closed it, or put something in its place that cannot.
+        catch error
+            # Else a cell has closed it, or put something in its place that cannot.
+            error isa InterruptException && rethrow()
         end
     end
 end

@@ -40,7 +40,8 @@ function forms_of(value)
     forms = Message(PLAIN => plain(value))
     for name in RICH
         kind = MIME(name)
-        if Base.invokelatest(showable, kind, value)
+        # The first is found out without compiling anything, and the second may be a cell's own.
+        if hasmethod(show, Tuple{IO,typeof(kind),typeof(value)}) && Base.invokelatest(showable, kind, value)
             add_form!(forms, kind, value)
         end
     end

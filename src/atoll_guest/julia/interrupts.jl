@@ -10,7 +10,8 @@ const GUARD_SECONDS = 0.05
 const SIGINT = 2
 # More than any C library's `struct sigaction`, which begins with the handler; 1 is the one that ignores.
 const ACTION_BYTES = 256
-const IGNORING = [0x01; zeros(UInt8, ACTION_BYTES - 1)]
+const IGNORING = zeros(UInt8, ACTION_BYTES)
+IGNORING[1] = 1
 
 mutable struct Interrupts
     task::Task  # that runs cells

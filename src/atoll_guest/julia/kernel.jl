@@ -15,33 +15,17 @@ for name in ("json", "channel", "interrupts", "input", "forms", "tables", "error
 end
 
 function serve(kernel::Kernel)
-    prepare_session(kernel)
-    say_hello(kernel.channel)
     while true
         try
-            handle(kernel, receive(kernel.channel))
+            message = receive(kernel.channel)
+            # An answer that comes too late is for nobody.
+            take = get(TAKEN_BY, message["type"], nothing)
+            take === nothing || take(kernel, message)
         catch error
             # It got through just before it was ignored, and its cell has ended.
             error isa InterruptException || rethrow()
         end
     end
-end
-
-function handle(kernel::Kernel, message::Message)
-    kind = message["type"]
-    if kind == "welcome"
-        welcome(kernel, message)
-    elseif kind == "execute"
-        execute(kernel, message)
-    elseif kind == "complete"
-        answer(() -> complete(message["code"], message["cursor"]), kernel, message)
-    elseif kind == "inspect"
-        answer(() -> inspect(message["code"], message["cursor"]), kernel, message)
-    elseif kind == "ping"
-        answer(() -> Message(), kernel, message)
-    end
-    # An answer that comes too late is for nobody.
-    nothing
 end
 
 function welcome(kernel::Kernel, message::Message)
@@ -85,18 +69,28 @@ replace_in_base(name::Symbol, value) = Core.eval(Base, Expr(:(=), name, QuoteNod
 # Ends the cell: how long the kernel lives is for the host to say.
 end_cell(code) = throw(ProcessExit(string(code)))
 
-function main()
-    try
-        disable_sigint(() -> serve(Kernel()))
-    catch error
-        error isa ChannelClosed || Base.display_error(stderr, error, catch_backtrace())
-        end_process(error isa ChannelClosed ? 0 : FAILED)
-    end
-end
+# Found by name while it runs, so that each is compiled when it is first needed.
+const TAKEN_BY = Dict{String,Any}(
+    "welcome" => welcome,
+    "execute" => execute,
+    "complete" => (kernel, message) -> answer(() -> complete(message["code"], message["cursor"]), kernel, message),
+    "inspect" => (kernel, message) -> answer(() -> inspect(message["code"], message["cursor"]), kernel, message),
+    "ping" => (kernel, message) -> answer(Message, kernel, message),
+)
 
 const FAILED = 70
 
 # Without what cells have registered to be done at the end, which might wait for ever.
 end_process(code) = ccall(:_exit, Cvoid, (Cint,), code)
 
-main()
+disable_sigint() do
+    try
+        kernel = Kernel()
+        prepare_session(kernel)
+        say_hello(kernel.channel)
+        serve(kernel)
+    catch error
+        error isa ChannelClosed || Base.display_error(stderr, error, catch_backtrace())
+        end_process(error isa ChannelClosed ? 0 : FAILED)
+    end
+end
