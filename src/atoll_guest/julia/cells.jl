@@ -22,12 +22,12 @@ function execute(kernel::Kernel, message::Message)
     begin_input()
     name = is_silent ? "cell" : "cell $count"
     outcome = interruptible(() -> run_cell(message["code"], name, is_silent), kernel.interrupts, interrupted)
-    last = Message("type" => "end", "status" => outcome.status, "count" => count)
+    last = message_of("type" => "end", "status" => outcome.status, "count" => count)
     send_last(kernel.channel, push!(outcome.messages, last))
     forget_interrupts()
 end
 
-interrupted() = Outcome([error_message()], "interrupted")
+interrupted() = Outcome([when_needed(error_message)], "interrupted")
 
 function run_cell(code::String, name::String, is_silent::Bool)
     try
@@ -40,7 +40,7 @@ function run_cell(code::String, name::String, is_silent::Bool)
         Outcome(messages, "ok")
     catch error
         error isa InterruptException && rethrow()
-        Outcome([error_message()], "error")
+        Outcome([when_needed(error_message)], "error")
     end
 end
 
@@ -53,8 +53,9 @@ function evaluate(parts::Vector{Expr})
 end
 
 function result_message(value)
-    forms = Base.invokelatest(forms_of, value)
-    Message("type" => "result", "data" => bounded(forms), "metadata" => Base.invokelatest(facts_of, value))
+    forms = bounded(when_needed(forms_of, value))
+    facts = haskey(forms, TABLE_FORM) ? when_needed(facts_of, value) : Message()
+    message_of("type" => "result", "data" => forms, "metadata" => facts)
 end
 
 # Lets `ans` be the last value, unless a cell has made a constant of that name.

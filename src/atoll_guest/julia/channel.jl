@@ -39,7 +39,7 @@ const DUPLICATE = 1030  # F_DUPFD_CLOEXEC
 own_descriptor(number::Int) = Int(ccall(:fcntl, Cint, (Cint, Cint, Cint), number, DUPLICATE, 100))
 
 function say_hello(channel::Channel)
-    hello = Message("type" => "hello", "versions" => VERSIONS, "language" => "julia")
+    hello = message_of("type" => "hello", "versions" => VERSIONS, "language" => "julia")
     write_all(channel.descriptor, frame_of(to_json(hello)))
 end
 
@@ -88,7 +88,7 @@ end
 
 function number(channel::Channel, message::Message)
     channel.seq += 1
-    frame = frame_of(encode_bounded(merge(message, Message("id" => channel.request, "seq" => channel.seq))))
+    frame = frame_of(encode_bounded(merge(message, message_of("id" => channel.request, "seq" => channel.seq))))
     push!(channel.kept, (channel.seq, frame))
     channel.kept_bytes += length(frame)
     while channel.kept_bytes > MOST_KEPT_BYTES && !channel.acks
@@ -112,10 +112,10 @@ function encode_bounded(message::Message)
     try
         payload = to_json(message)
         length(payload) <= MAX_FRAME_BYTES && return payload
-        to_json(without_forms(message, "too large to be shown; write it to a file"))
+        to_json(when_needed(without_forms, message, "too large to be shown; write it to a file"))
     catch error
         error isa InterruptException && rethrow()
-        to_json(without_forms(message, first_line(error)))
+        to_json(when_needed(without_forms, message, when_needed(first_line, error)))
     end
 end
 
@@ -124,10 +124,10 @@ function without_forms(message::Message, reason::String)
         text = cut_text(get(message["data"], "text/plain", ""))
         kinds = join(sort([kind for kind in keys(message["data"]) if kind != "text/plain"]), ", ")
         note = isempty(kinds) ? "(left out: $reason)" : "(left out: $kinds: $reason)"
-        return merge(message, Message("data" => Message("text/plain" => strip(text * "\n" * note)), "metadata" => Message()))
+        return merge(message, message_of("data" => message_of("text/plain" => strip(text * "\n" * note)), "metadata" => Message()))
     end
-    haskey(message, "content") && return merge(message, Message("content" => Message("error" => reason)))
-    merge(message, Message("value" => cut_text(message["value"]), "traceback" => [reason]))
+    haskey(message, "content") && return merge(message, message_of("content" => message_of("error" => reason)))
+    merge(message, message_of("value" => cut_text(message["value"]), "traceback" => [reason]))
 end
 
 function write_all(descriptor::Int, bytes)

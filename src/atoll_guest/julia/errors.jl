@@ -28,7 +28,7 @@ function error_message()
     for (index, (each, trace)) in enumerate(reverse(caught))
         append!(lines, lines_of(each, trace, index == 1 ? "ERROR: " : "caused by: "))
     end
-    Message(
+    message_of(
         "type" => "error",
         "name" => string(nameof(typeof(error))),
         "value" => cut_text(value),
@@ -47,7 +47,7 @@ value_of(error) = error isa InterruptException ? INTERRUPTED : words_of(error)
 # An error's own text may fail to be made.
 function words_of(error)
     try
-        sprint(io -> Base.invokelatest(showerror, IOContext(io, :limit => true), error))
+        sprint(io -> when_needed(showerror, IOContext(io, :limit => true), error))
     catch second
         second isa InterruptException && rethrow()
         "(its text cannot be made: $(nameof(typeof(second))))"
@@ -70,7 +70,7 @@ function frame_lines(frames)
         shown = shown[1:end-1]
     end
     isempty(shown) && return String[]
-    text = sprint(io -> Base.invokelatest(Base.show_backtrace, IOContext(io, :limit => true), shown))
+    text = sprint(io -> when_needed(Base.show_backtrace, IOContext(io, :limit => true), shown))
     String.(split(text, '\n'; keepempty = false))
 end
 

@@ -22,7 +22,7 @@ Base.displayable(screen::HostDisplay, ::MIME) = true
 
 function Base.display(screen::HostDisplay, kind::MIME, value)
     name = string(kind)
-    forms = Message(name => form_of(kind, value))
+    forms = message_of(name => form_of(kind, value))
     # For whoever can show nothing else.
     haskey(forms, PLAIN) || (forms[PLAIN] = is_textual(name) && value isa AbstractString ? value : summary(value))
     publish(screen.kernel, forms)
@@ -30,22 +30,22 @@ end
 
 # Shows something at this place in the output; what comes after its cell has ended is printed.
 function publish(kernel, forms::Message)
-    message = Message("type" => "display", "data" => bounded(forms), "metadata" => Message())
+    message = message_of("type" => "display", "data" => bounded(forms), "metadata" => Message())
     send_here(kernel.channel, message) || println(stdout, forms[PLAIN])
     nothing
 end
 
 # Returns a value in all forms that it has. Methods may be a cell's own, and newer than this function.
 function forms_of(value)
-    forms = Message(PLAIN => plain(value))
+    forms = message_of(PLAIN => plain(value))
     for name in RICH
         kind = MIME(name)
         # The first is found out without compiling anything, and the second may be a cell's own.
-        if hasmethod(show, Tuple{IO,typeof(kind),typeof(value)}) && Base.invokelatest(showable, kind, value)
-            add_form!(forms, kind, value)
+        if hasmethod(show, Tuple{IO,typeof(kind),typeof(value)}) && when_needed(showable, kind, value)
+            when_needed(add_form!, forms, kind, value)
         end
     end
-    add_table!(forms, value)
+    may_be_table(value) && when_needed(add_table!, forms, value)
     forms
 end
 
@@ -83,7 +83,7 @@ function bytes_of(kind::MIME, value)
     value isa AbstractString && !(kind isa MIME"text/plain") && return Vector{UInt8}(value)
     io = IOBuffer()
     shown = IOContext(io, :limit => true, :color => false, :module => Main, :displaysize => displaysize(stdout))
-    Base.invokelatest(show, shown, kind, value)
+    when_needed(show, shown, kind, value)
     take!(io)
 end
 

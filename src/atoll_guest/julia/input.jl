@@ -60,7 +60,7 @@ function ask_host(kernel, prompt::String, is_secret::Bool)
     channel = kernel.channel
     isempty(channel.request) && return nothing
     flush_output()
-    send(channel, Message("type" => "input_request", "prompt" => prompt, "password" => is_secret))
+    send(channel, message_of("type" => "input_request", "prompt" => prompt, "password" => is_secret))
     answer = receive(channel, "input")
     get(answer, "eof", false) === true ? nothing : answer["text"]
 end

@@ -2,6 +2,15 @@
 
 const Message = Dict{String,Any}
 
+# Compiled once, whatever the values are.
+function message_of(@nospecialize(fields...))
+    message = Message()
+    for (name, value) in fields
+        message[name] = value
+    end
+    message
+end
+
 struct NotJson <: Exception
     text::String
 end
@@ -161,15 +170,14 @@ function each_part(take, reader::Reader, first::Char, last::Char)
     end
 end
 
-const WORDS = Dict{String,Any}("true" => true, "false" => false, "null" => nothing)
-
 function read_word(reader::Reader)
     start = reader.at
     while reader.at <= length(reader.bytes) && is_of_word(reader.bytes[reader.at])
         reader.at += 1
     end
     word = String(reader.bytes[start:reader.at-1])
-    haskey(WORDS, word) && return WORDS[word]
+    word == "null" && return nothing
+    word in ("true", "false") && return word == "true"
     whole = tryparse(Int, word)
     number = whole === nothing ? tryparse(Float64, word) : whole
     number === nothing && throw(NotJson("no value at $start"))
@@ -191,7 +199,8 @@ function read_text(reader::Reader)
     end
 end
 
-const ESCAPED = Dict('n' => '\n', 't' => '\t', 'r' => '\r', 'b' => '\b', 'f' => '\f', '"' => '"', '\\' => '\\', '/' => '/')
+# What stands behind a backslash, and at the same place what it means.
+const LETTERS, MEANINGS = "ntrbf\"\\/", "\n\t\r\b\f\"\\/"
 
 function read_escaped(io::IO, reader::Reader)
     reader.at <= length(reader.bytes) || throw(NotJson("a text without an end"))
@@ -199,10 +208,10 @@ function read_escaped(io::IO, reader::Reader)
     reader.at += 1
     if letter == 'u'
         print(io, read_code(reader))
-    elseif haskey(ESCAPED, letter)
-        print(io, ESCAPED[letter])
     else
-        throw(NotJson("an unknown escape at $(reader.at)"))
+        place = findfirst(isequal(letter), LETTERS)
+        place === nothing && throw(NotJson("an unknown escape at $(reader.at)"))
+        print(io, MEANINGS[place])
     end
 end
 

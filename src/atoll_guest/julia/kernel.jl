@@ -10,6 +10,9 @@ isdefined(Base.Experimental, Symbol("@optlevel")) && Core.eval(@__MODULE__, :(Ba
 # It runs seldom and briefly: to optimise it would take longer than it ever does.
 Base.Experimental.@optlevel 0
 
+# Calls something that is not compiled before, and in whatever way cells have defined it by then.
+const when_needed = Base.invokelatest
+
 for name in ("json", "channel", "interrupts", "input", "forms", "tables", "errors", "parsing", "cells", "questions")
     Base.include(@__MODULE__, joinpath(@__DIR__, string(name, ".jl")))
 end
@@ -17,15 +20,29 @@ end
 function serve(kernel::Kernel)
     while true
         try
-            message = receive(kernel.channel)
-            # An answer that comes too late is for nobody.
-            take = get(TAKEN_BY, message["type"], nothing)
-            take === nothing || take(kernel, message)
+            handle(kernel, receive(kernel.channel))
         catch error
             # It got through just before it was ignored, and its cell has ended.
             error isa InterruptException || rethrow()
         end
     end
+end
+
+function handle(kernel::Kernel, message::Message)
+    kind = message["type"]
+    if kind == "welcome"
+        when_needed(welcome, kernel, message)
+    elseif kind == "execute"
+        when_needed(execute, kernel, message)
+    elseif kind == "complete"
+        when_needed(answer, () -> complete(message["code"], message["cursor"]), kernel, message)
+    elseif kind == "inspect"
+        when_needed(answer, () -> inspect(message["code"], message["cursor"]), kernel, message)
+    elseif kind == "ping"
+        when_needed(answer, Message, kernel, message)
+    end
+    # An answer that comes too late is for nobody.
+    nothing
 end
 
 function welcome(kernel::Kernel, message::Message)
@@ -40,15 +57,15 @@ end
 function answer(find, kernel::Kernel, message::Message)
     channel = kernel.channel
     channel.request = message["id"]
-    content = interruptible(kernel.interrupts, () -> Message("error" => "interrupted")) do
+    content = interruptible(kernel.interrupts, () -> message_of("error" => "interrupted")) do
         try
-            Base.invokelatest(find)
+            when_needed(find)
         catch error
             error isa InterruptException && rethrow()
-            Message("error" => first_line(error))
+            message_of("error" => when_needed(first_line, error))
         end
     end
-    send_last(channel, [Message("type" => "reply", "content" => content)])
+    send_last(channel, [message_of("type" => "reply", "content" => content)])
 end
 
 # What cells find in place of what Julia has for a script.
@@ -68,15 +85,6 @@ replace_in_base(name::Symbol, value) = Core.eval(Base, Expr(:(=), name, QuoteNod
 
 # Ends the cell: how long the kernel lives is for the host to say.
 end_cell(code) = throw(ProcessExit(string(code)))
-
-# Found by name while it runs, so that each is compiled when it is first needed.
-const TAKEN_BY = Dict{String,Any}(
-    "welcome" => welcome,
-    "execute" => execute,
-    "complete" => (kernel, message) -> answer(() -> complete(message["code"], message["cursor"]), kernel, message),
-    "inspect" => (kernel, message) -> answer(() -> inspect(message["code"], message["cursor"]), kernel, message),
-    "ping" => (kernel, message) -> answer(Message, kernel, message),
-)
 
 const FAILED = 70
 

@@ -11,23 +11,23 @@ repl() = Base.require(REPL_PACKAGE)
 function complete(code::String, cursor::Int)
     completions = repl().REPLCompletions
     before = first(code, cursor)
-    found, range, _ = Base.invokelatest(completions.completions, before, lastindex(before))
-    texts = unique(String[Base.invokelatest(completions.completion_text, each) for each in found])
+    found, range, _ = when_needed(completions.completions, before, lastindex(before))
+    texts = unique(String[when_needed(completions.completion_text, each) for each in found])
     start = isempty(texts) ? cursor : length(before, 1, prevind(before, first(range)))
-    Message("matches" => texts[1:min(end, MOST_MATCHES)], "start" => start, "end" => cursor)
+    message_of("matches" => texts[1:min(end, MOST_MATCHES)], "start" => start, "end" => cursor)
 end
 
 function inspect(code::String, cursor::Int)
     word = word_at(code, cursor)
     place = isempty(word) ? nothing : find_name(word)
-    place === nothing && return Message("found" => false, "data" => Message())
+    place === nothing && return message_of("found" => false, "data" => Message())
     repl()
-    help = Base.invokelatest(Base.Docs.doc, Base.Docs.Binding(place...))
-    data = Message(
+    help = when_needed(Base.Docs.doc, Base.Docs.Binding(place...))
+    data = message_of(
         PLAIN => first(text_of(MIME(PLAIN), help), MOST_HELP),
         "text/markdown" => first(text_of(MIME("text/markdown"), help), MOST_HELP),
     )
-    Message("found" => true, "data" => data)
+    message_of("found" => true, "data" => data)
 end
 
 is_of_name(letter::Char) = Base.is_id_char(letter) || letter == '.' || letter == '@'

@@ -7,10 +7,12 @@ const MOST_ROWS = 10_000
 const MOST_VALUES = 20_000
 const MOST_COLUMNS = 1000
 
+may_be_table(value) = haskey(Base.loaded_modules, TABLES_PACKAGE) && !(value isa Union{AbstractString,Number})
+
 # Returns the names and the columns of a table, and nothing for any other value.
 function columns_of(value)
-    tables = get(Base.loaded_modules, TABLES_PACKAGE, nothing)
-    (tables === nothing || value isa Union{AbstractString,Number} || !tables.istable(value)) && return nothing
+    tables = Base.loaded_modules[TABLES_PACKAGE]
+    tables.istable(value) || return nothing
     columns = tables.columns(value)
     [(string(name), tables.getcolumn(columns, name)) for name in tables.columnnames(columns)]
 end
@@ -28,10 +30,9 @@ end
 # Tells how much of a table the data is.
 function facts_of(value)
     columns = columns_of(value)
-    columns === nothing && return Message()
     rows, (shown_rows, shown_columns) = count_rows(columns), shown_size(columns)
     is_cut = shown_rows < rows || shown_columns < length(columns)
-    Message(TABLE_FORM => Message("rows" => rows, "columns" => length(columns), "truncated" => is_cut))
+    message_of(TABLE_FORM => message_of("rows" => rows, "columns" => length(columns), "truncated" => is_cut))
 end
 
 count_rows(columns) = isempty(columns) ? 0 : length(columns[1][2])
@@ -44,10 +45,18 @@ end
 function table_data(columns)
     height, width = shown_size(columns)
     shown = [(name, column[1:height]) for (name, column) in columns[1:width]]
-    fields = [Message("name" => name, "type" => type_of(column)) for (name, column) in shown]
-    rows = [Message("index" => row, (name => plain_value(column[row]) for (name, column) in shown)...) for row in 1:height]
-    pushfirst!(fields, Message("name" => "index", "type" => "integer"))
-    Message("schema" => Message("fields" => fields, "primaryKey" => ["index"]), "data" => rows)
+    fields = [message_of("name" => name, "type" => type_of(column)) for (name, column) in shown]
+    rows = [row_of(row, shown) for row in 1:height]
+    pushfirst!(fields, message_of("name" => "index", "type" => "integer"))
+    message_of("schema" => message_of("fields" => fields, "primaryKey" => ["index"]), "data" => rows)
+end
+
+function row_of(row::Int, shown)
+    found = message_of("index" => row)
+    for (name, column) in shown
+        found[name] = plain_value(column[row])
+    end
+    found
 end
 
 function type_of(column)
