@@ -47,7 +47,8 @@ class Kernel:
         self.executing = ""  # the execution whose cell runs, if it is one's
         self.control = Control(self.interrupt, self.insist, process.kill)
         self._spool = spool
-        self._conversation = Conversation(process, spool)
+        insists = find_kernel_language(language).interrupts > 1
+        self._conversation = Conversation(process, spool, insists=insists)
 
     @classmethod
     async def open(

@@ -124,7 +124,8 @@ function without_forms(message::Message, reason::String)
         text = cut_text(get(message["data"], "text/plain", ""))
         kinds = join(sort([kind for kind in keys(message["data"]) if kind != "text/plain"]), ", ")
         note = isempty(kinds) ? "(left out: $reason)" : "(left out: $kinds: $reason)"
-        return merge(message, message_of("data" => message_of("text/plain" => strip(text * "\n" * note)), "metadata" => Message()))
+        data = message_of("text/plain" => strip(string(text, "\n", note)))
+        return merge(message, message_of("data" => data, "metadata" => Message()))
     end
     haskey(message, "content") && return merge(message, message_of("content" => message_of("error" => reason)))
     merge(message, message_of("value" => cut_text(message["value"]), "traceback" => [reason]))
@@ -133,7 +134,7 @@ end
 function write_all(descriptor::Int, bytes)
     at = 1
     while at <= length(bytes)
-        written = GC.@preserve bytes ccall(:write, Cssize_t, (Cint, Ptr{UInt8}, Csize_t), descriptor, pointer(bytes, at), length(bytes) - at + 1)
+        written = write_some(descriptor, bytes, at)
         if written >= 0
             at += written
         elseif Libc.errno() == Libc.EAGAIN
@@ -142,6 +143,11 @@ function write_all(descriptor::Int, bytes)
             throw(ChannelClosed())
         end
     end
+end
+
+function write_some(descriptor::Int, bytes, at::Int)
+    left = length(bytes) - at + 1
+    GC.@preserve bytes ccall(:write, Cssize_t, (Cint, Ptr{UInt8}, Csize_t), descriptor, pointer(bytes, at), left)
 end
 
 struct PollEntry

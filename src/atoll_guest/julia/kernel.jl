@@ -5,10 +5,8 @@
 #
 # Only what Julia 1.5 and all later versions 1 have is used.
 
-isdefined(Base.Experimental, Symbol("@optlevel")) && Core.eval(@__MODULE__, :(Base.Experimental.@optlevel 0))
-
 # It runs seldom and briefly: to optimise it would take longer than it ever does.
-Base.Experimental.@optlevel 0
+isdefined(Base.Experimental, Symbol("@optlevel")) && Core.eval(@__MODULE__, :(Base.Experimental.@optlevel 0))
 
 # Calls something that is not compiled before, and in whatever way cells have defined it by then.
 const when_needed = Base.invokelatest
