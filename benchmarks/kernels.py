@@ -34,6 +34,7 @@ SESSIONS = {
     "node in python": Session("node", "python", "1 + 1"),
     "deno": Session("deno", "deno", "1 + 1"),
     "r": Session("r", "r", "1 + 1"),
+    "julia": Session("julia", "julia", "1 + 1"),
 }
 
 

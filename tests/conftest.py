@@ -21,6 +21,7 @@ from tests.container_engines import (
     podman_daemon,
 )
 from tests.engine_record import EngineRecorder
+from tools import debian_julia
 
 __all__ = [  # fixtures from elsewhere
     "btrfs_docker_daemon",
@@ -45,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    debian_julia.put_on_path()
     # One for all tests of a user, and for the next run: a program has one embedded node, whichever test needs it first.
     os.environ["ATOLL_DATA"] = str(Path(tempfile.gettempdir(), f"atoll-test-{os.geteuid()}"))
     if config.option.record_engines:

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tools.container_daemons import ContainerDaemon
+from tools.debian_julia import find_programs
 from tools.debian_tree import VARIANT, make_archive, suite
 from tools.places import digest_of, made_once, must_run, own_folder, say
 
@@ -36,6 +37,9 @@ PACKAGES = {
 }
 # What the distribution has too old, or not at all: copies of this machine's own, which need no more than the C++ library.
 PROGRAMS = {"languages": ("node", "deno")}
+# The image in which Julia lies as it does here.
+WITH_JULIA = "languages"
+JULIA_PLACE = "opt/julia"
 # It has no shell, no Python, no C library: nothing but one static program.
 BARE = "bare"
 BARE_PROGRAM = "/bin/bare"
@@ -49,7 +53,8 @@ def import_image(daemon: ContainerDaemon, name: str) -> str:
         digest = digest_of(platform.machine(), _SOURCE.read_text())
     else:
         programs = [(_place(path), path.stat().st_size) for path in _programs(name)]
-        digest = digest_of(suite(), platform.machine(), VARIANT, PACKAGES[name], *programs)
+        julia = str(_julia(name))
+        digest = digest_of(suite(), platform.machine(), VARIANT, PACKAGES[name], *programs, julia)
     archives = own_folder("atoll-images")
     archive = made_once(archives / f"{name}-{digest}.tar", lambda target: _make(name, target))
     return daemon.import_image(archive, f"atoll-{name}:{digest}")
@@ -64,6 +69,9 @@ def _make(name: str, target: Path) -> None:
         with tarfile.open(target, "a") as archive:
             for program in _programs(name):
                 archive.add(program.resolve(), _place(program), filter=_as_root)
+            if julia := _julia(name):
+                archive.add(julia, JULIA_PLACE, filter=_as_root)
+                archive.addfile(_link("usr/bin/julia", f"/{JULIA_PLACE}/bin/julia"))
 
 
 def _programs(name: str) -> list[Path]:
@@ -71,6 +79,18 @@ def _programs(name: str) -> list[Path]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     found = [shutil.which(program, path=path) for program in PROGRAMS.get(name, ())]
     return [Path(program) for program in found if program is not None]
+
+
+def _julia(name: str) -> Path | None:
+    """Return the home of the Julia that tests fetched, for the image that has one."""
+    programs = find_programs() if name == WITH_JULIA else None
+    return None if programs is None else programs.parent
+
+
+def _link(path: str, target: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(path)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    return member
 
 
 def _place(program: Path) -> str:

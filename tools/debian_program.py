@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.places import Failed, made_once, must_run, own_folder, say
@@ -26,23 +27,43 @@ def find_program(release: str, package: str, path: str) -> Path:
 def _unpack(release: str, package: str, target: Path) -> None:
     say(f"fetching {package} of {release}")
     with tempfile.TemporaryDirectory(dir=target.parent) as name:
-        folder = Path(name)
-        for part in ("lists/partial", "archives/partial"):
-            (folder / part).mkdir(parents=True)
-        sources = folder / "sources.list"
-        sources.write_text(f"deb [signed-by={_KEYS}] {_archive()} {release} main\n")
-        options = {
-            "APT::Sandbox::User": "root",
-            "Dir::Etc::sourcelist": sources,
-            "Dir::Etc::sourceparts": os.devnull,
-            "Dir::State::lists": folder / "lists",
-            "Dir::Cache": folder,
-        }
-        apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
-        must_run([*apt, "update"])
-        must_run(["env", "-C", name, *apt, "download", package])
-        (archive,) = folder.glob("*.deb")
+        (archive,) = fetch(release, package, Path(name))
         must_run(["dpkg-deb", "-x", str(archive), str(target)])
+
+
+def fetch(release: str, package: str, folder: Path) -> Sequence[Path]:
+    """Return the archive of a release's package, put into an empty folder."""
+    apt = _apt(release, folder)
+    must_run(["env", "-C", str(folder), *apt, "download", package])
+    return list(folder.glob("*.deb"))
+
+
+def fetch_with_needed(release: str, package: str, folder: Path) -> Sequence[Path]:
+    """Return the archives of a release's package and of all that it needs, put into an empty folder."""
+    apt = _apt(release, folder)
+    must_run([*apt, "--yes", "--no-install-recommends", "--download-only", "install", package])
+    return sorted(folder.glob("archives/*.deb"))
+
+
+def _apt(release: str, folder: Path) -> list[str]:
+    """Return a command of apt's that knows one release and nothing that is installed here."""
+    for part in ("lists/partial", "archives/partial"):
+        (folder / part).mkdir(parents=True)
+    sources, status = folder / "sources.list", folder / "status"
+    sources.write_text(f"deb [signed-by={_KEYS}] {_archive()} {release} main\n")
+    status.touch()
+    options = {
+        "APT::Sandbox::User": "root",
+        "Debug::NoLocking": "true",
+        "Dir::Etc::sourcelist": sources,
+        "Dir::Etc::sourceparts": os.devnull,
+        "Dir::State::lists": folder / "lists",
+        "Dir::State::status": status,
+        "Dir::Cache": folder,
+    }
+    apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
+    must_run([*apt, "update"])
+    return apt
 
 
 def _archive() -> str:

@@ -18,8 +18,9 @@ from typing import IO
 
 import pytest
 
-from tools import ordinary_user, system_packages
+from tools import debian_julia, ordinary_user, system_packages
 from tools.bootstrap import PYTHON, ROOT
+from tools.places import Failed
 
 
 def main(arguments: list[str]) -> int:
@@ -38,6 +39,10 @@ def main(arguments: list[str]) -> int:
         system_packages.ensure(system_packages.TO_TEST, "a full test run")
     except system_packages.MissingPackages as error:
         print(f"atoll: {error}", file=sys.stderr)
+    try:
+        debian_julia.ensure()
+    except Failed as error:
+        print(f"atoll: tests of Julia are skipped: {error}", file=sys.stderr)
 
     once = options.here or os.geteuid() != 0
     with checks_beside() if whole and not options.here else nullcontext() as checks:

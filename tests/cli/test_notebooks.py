@@ -16,6 +16,7 @@ import nbformat
 import pytest
 
 from tests.cli.conftest import Atoll, make_environment
+from tests.kernels.julia_presence import needs_julia
 
 pytestmark = pytest.mark.any_user
 
@@ -105,6 +106,18 @@ def test_each_cell_has_its_time(live_atoll: Atoll, tmp_path: Path) -> None:
     done = live_atoll("run", "--timeout", "0.5", str(path))
     assert done.returncode == 1
     assert b"KeyboardInterrupt" in done.stderr or b"timed_out" in done.stderr
+
+
+@needs_julia
+def test_a_notebook_of_julia_has_a_sandbox_with_julia(live_atoll: Atoll, tmp_path: Path) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = 6\nx * 7")])
+    kernel = {"name": "julia-1.10", "display_name": "Julia 1.10", "language": "julia"}
+    notebook.metadata["kernelspec"] = kernel
+    path = tmp_path / "a.ipynb"
+    nbformat.write(notebook, path)
+    assert live_atoll("run", str(path)).returncode == 0
+    ((output,),) = _outputs(path)
+    assert output["data"] == {"text/plain": "42"}
 
 
 def test_a_notebook_of_another_language(live_atoll: Atoll, tmp_path: Path) -> None:

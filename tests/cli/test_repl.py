@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import Atoll, make_environment, own_words
 from tests.cli.screen import Screen
+from tests.kernels.julia_presence import needs_julia
 
 
 @pytest.fixture
@@ -387,10 +388,21 @@ TALKS = {
         failure="no way",
         wait=r"cat(paste0('wait', 'ing\n')); Sys.sleep(1000)",
     ),
+    "julia": Talk(
+        name="Julia",
+        keep="xs = [20, 1]",
+        use="sum(xs)",
+        value="21",
+        complete=("isnumer", "('7')"),
+        completed="true",
+        fail='error("no ", "way")',
+        failure="no way",
+        wait='println("wait" * "ing"); sleep(1000)',
+    ),
 }
 
 
-@pytest.mark.parametrize("language", TALKS)
+@pytest.mark.parametrize("language", ["node", "r", pytest.param("julia", marks=needs_julia)])
 def test_other_languages_are_talked_to_as_well(prepared: Atoll, language: str) -> None:
     talk = TALKS[language]
     shown = Screen(prepared, "repl", "--language", language)

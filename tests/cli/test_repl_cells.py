@@ -76,6 +76,12 @@ WHOLE = {
     ],
     "node": ["f({a: [1]})", "const s = `a ${b}`", "// (", "/* ( */ 1", "'it\\'s'", "x = {\n\n", "1"],
     "r": ["f <- function(x) { x }", "x <- 'a)'", "# (", "c(1, 2)", 'x[["a"]]'],
+    "julia": [
+        "x = 1", "f(x) = x^2", "function f(x)\n  x\nend", "if a\n  1\nelse\n  2\nend", "[x for x in 1:3 if x > 1]",
+        "a[end]", "a[1:end]", "sum(x for x in 1:3)", "A' * 'x'", "'\\''", '"a (b"', '"""\n(\n"""', "# (", "#= ( =# 1",
+        "map(1:3) do x\n  x\nend", "mutable struct P\n  x\nend", "abstract type A end", ":function", "x.end", "a[begin]",
+        "module M\nusing Base: end_of\nend", "`echo (`", "f(function (x)\n  x\nend)", "if_else = 1", "endless = 1",
+    ],
 }  # fmt: skip
 UNFINISHED = {
     "bash": [
@@ -84,6 +90,11 @@ UNFINISHED = {
     ],
     "node": ["const f = () => {", "`abc", "foo(1,", "[1,\n2", "if (x) {"],
     "r": ["f <- function(x) {", "c(1,", "'abc", "x[["],
+    "julia": [
+        "function f(x)", "if a\n  1", "for i in 1:3", "begin", "f(1,", "[1,", '"abc', '"""\nabc', "#= abc", "`echo",
+        "map(1:3) do x", "struct P", "mutable struct P\n  x", "a[end", "let x = 1", "f(function (x)\n  x[end]",
+        "function f()\n  a[end]", "try\n  1\ncatch",
+    ],
 }  # fmt: skip
 
 
@@ -106,3 +117,4 @@ def test_open_parts_are_indented() -> None:
     assert make_reader("node").indent("f(() => {") == 4
     assert make_reader("bash").indent("for i in 1; do") == 2
     assert make_reader("r").indent("x") == 0
+    assert make_reader("julia").indent("function f()\n    for i in 1:3") == 8

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Atoll, own_words
+from tests.kernels.julia_presence import needs_julia
 
 SH = ("--language", "sh", "-c")
 
@@ -278,3 +279,12 @@ def test_a_cold_start_loads_little(real_atoll: Atoll) -> None:
     ended = real_atoll("run", "-c", "print(1)", env=env)
     assert ended.stdout == b"1\n"
     assert ended.stderr.count(b"import time:") < 320
+
+
+@needs_julia
+def test_a_program_of_julia_finds_it_wherever_it_lives(real_atoll: Atoll, tmp_path: Path) -> None:
+    (tmp_path / "sum.jl").write_text("println(sum(parse.(Int, ARGS)))")
+    done = real_atoll("run", str(tmp_path / "sum.jl"), "20", "22")
+    assert (done.returncode, done.stdout) == (0, b"42\n")
+    done = real_atoll("run", "--language", "julia", "-c", "print(ARGS)", "x")
+    assert (done.returncode, done.stdout) == (0, b'["x"]')

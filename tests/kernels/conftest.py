@@ -18,7 +18,7 @@ from tools.container_daemons import ContainerDaemon
 from tools.container_images import import_image
 
 _OTHERS = ("gvisor", *CONTAINER_ENGINES)
-_TEMPLATES = ("base", "python", "node", "deno", "r")
+_TEMPLATES = ("base", "python", "node", "deno", "r", "julia")
 
 
 @pytest.fixture

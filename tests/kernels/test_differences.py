@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from atoll.engines.catalog import CONTAINER_ENGINES
-from tests.kernels import test_bash, test_deno, test_node, test_python, test_r
+from tests.kernels import test_bash, test_deno, test_julia, test_node, test_python, test_r
 from tests.kernels.differences import DIFFERENCES, difference
 
 
 def test_every_difference_is_one_of_a_test() -> None:
-    modules = (test_bash, test_deno, test_node, test_python, test_r)
+    modules = (test_bash, test_deno, test_julia, test_node, test_python, test_r)
     for name, found in DIFFERENCES.items():
         assert any(hasattr(module, name.partition("[")[0]) for module in modules), name
         assert {*found.engines} <= {"gvisor", *CONTAINER_ENGINES}

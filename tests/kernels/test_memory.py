@@ -8,6 +8,7 @@ from atoll import Sandbox
 from atoll.model.kernel import CellStatus
 from atoll.model.language import home_of
 from tests.kernels.deno_presence import needs_deno
+from tests.kernels.julia_presence import needs_julia
 from tests.kernels.node_presence import needs_node
 from tests.kernels.r_presence import needs_r
 
@@ -20,12 +21,14 @@ HOARDS = {
     "node": "const hoard = []; for (;;) hoard.push(Buffer.alloc(1 << 24, 1))",
     "deno": "const hoard = []; for (;;) hoard.push(new Uint8Array(1 << 24).fill(1))",
     "r": "hoard <- list(); repeat hoard[[length(hoard) + 1]] <- rep(1, 2e6)",
+    "julia": "hoard = []; while true push!(hoard, ones(2 * 10^6)) end",
 }
 AFTERWARDS = {
     "python": "print('hoard' in globals())",
     "node": "console.log(typeof hoard !== 'undefined')",
     "deno": "console.log(typeof hoard !== 'undefined')",
     "r": "cat(exists('hoard'), '\\n', sep='')",
+    "julia": "println(@isdefined hoard)",
 }
 HOARDING_COMMAND = "python3 -c 'b\"x\" * (1 << 30)'"
 
@@ -37,6 +40,7 @@ HOARDING_COMMAND = "python3 -c 'b\"x\" * (1 << 30)'"
         pytest.param("node", marks=needs_node),
         pytest.param("deno", marks=needs_deno),
         pytest.param("r", marks=needs_r),
+        pytest.param("julia", marks=needs_julia),
     ],
 )
 def test_a_kernel_that_runs_out_of_memory_says_so(engine: str, language: str) -> None:

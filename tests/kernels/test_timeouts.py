@@ -1,4 +1,4 @@
-"""Timeouts at every moment, whatever a cell of Node, Deno, R or Bash is about: it ends, and what the session had stays."""
+"""Timeouts at every moment, whatever a cell of Node, Deno, R, Julia or Bash is about: it ends, and what the session had stays."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from atoll import Sandbox
 from atoll.model.kernel import CellStatus
 from tests.campaigns import Campaign
 from tests.kernels.deno_presence import needs_deno
+from tests.kernels.julia_presence import needs_julia
 from tests.kernels.node_presence import needs_node
 from tests.kernels.r_presence import needs_r
 
@@ -65,6 +66,21 @@ R = Session(
         "repeat cat('y')",
     ),
 )
+JULIA = Session(
+    "julia",
+    "julia",
+    'kept = "all of it"',
+    "println(kept)",
+    (
+        "sleep(1000)",
+        "while true end",
+        "while true; sort(rand(10^5)); end",
+        "run(`sleep 1000`)",
+        "while true; run(`true`); end",
+        "@sync begin @async sleep(1000); @async while true; sleep(0.01); end; end",
+        'while true; println("y"); end',
+    ),
+)
 BASH = Session(
     "bash",
     "base",
@@ -84,6 +100,7 @@ SESSIONS = [
     pytest.param(NODE, marks=needs_node, id="node"),
     pytest.param(DENO, marks=needs_deno, id="deno"),
     pytest.param(R, marks=needs_r, id="r"),
+    pytest.param(JULIA, marks=needs_julia, id="julia"),
     pytest.param(BASH, id="bash"),
 ]
 

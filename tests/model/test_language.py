@@ -21,12 +21,14 @@ pytestmark = pytest.mark.any_user
         ("a.ts", b"", "node"),
         ("a.sh", b"", "bash"),
         ("a.R", b"", "r"),
+        ("a.jl", b"", "julia"),
         ("a.py", b"#!/bin/bash\n", "python"),
         ("a", b"#!/bin/bash\necho", "bash"),
         ("a", b"#!/bin/sh", "sh"),
         ("a", b"#! /usr/bin/env -S node --harmony\n", "node"),
         ("a", b"#!/usr/local/bin/python3.12 -u\n", "python"),
         ("a", b"#!/usr/bin/Rscript\n", "r"),
+        ("a", b"#!/usr/bin/env julia\n", "julia"),
         ("a", b"#!/usr/bin/env\n", "python"),
         ("a", b"#!\n", "python"),
         ("a", b"#!/usr/bin/unknown\n", "python"),
@@ -49,6 +51,7 @@ def test_languages_are_found_by_any_of_their_names() -> None:
         "py": "python",
         "JavaScript": "node",
         "R": "r",
+        "jl": "julia",
     }.items():
         found = find_language(name)
         assert found is not None and found.name == language

@@ -40,7 +40,7 @@ def run_program(wish: Wish, program: Program, timeout: float | None, *, as_json:
 
 
 async def _execute(wish: Wish, program: Program, timeout: float | None) -> int:
-    async with open_sandbox(wish) as sandbox:
+    async with open_sandbox(wish, program.argv[0]) as sandbox:
         tell_weak_limits(sandbox.info.limits)
         await _write_program(sandbox, program)
         result = await _stream(sandbox, program, timeout)
@@ -51,7 +51,7 @@ async def _execute(wish: Wish, program: Program, timeout: float | None) -> int:
 
 async def _execute_as_json(wish: Wish, program: Program, timeout: float | None) -> int:
     try:
-        async with open_sandbox(wish) as sandbox:
+        async with open_sandbox(wish, program.argv[0]) as sandbox:
             tell_weak_limits(sandbox.info.limits)
             await _write_program(sandbox, program)
             stdin = read_stdin() if _passes_stdin(program) else None

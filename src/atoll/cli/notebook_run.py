@@ -23,6 +23,7 @@ from atoll.cli.sandboxes import open_live_sandbox, run_until_stopped
 from atoll.client.embedded import close_nodes
 from atoll.errors import InvalidRequest
 from atoll.model.kernel import Cell
+from atoll.model.language import PYTHON
 from atoll.model.notebook import (
     CodeCell,
     Notebook,
@@ -95,7 +96,7 @@ async def _run(wish: Wish, errand: Errand, notebook: Notebook) -> int:
         # What an earlier run left would be taken for this one's.
         put_outputs(notebook, each.index, None)
     try:
-        async with open_live_sandbox(wish) as sandbox:
+        async with open_live_sandbox(wish, _language_of(cells)) as sandbox:
             await _run_cells(sandbox, errand, notebook, cells, report)
     finally:
         # Also if it was stopped: what there is by then is worth having.
@@ -103,6 +104,12 @@ async def _run(wish: Wish, errand: Errand, notebook: Notebook) -> int:
     if errand.as_json:
         print(json.dumps(_describe(errand, report)), flush=True)
     return _CELL_FAILED if report.failed else 0
+
+
+def _language_of(cells: Sequence[CodeCell]) -> str:
+    """Return the language whose sandbox all cells can do with: that of all of them, else Python, beside which others run."""
+    languages = {each.language or PYTHON.name for each in cells}
+    return languages.pop() if len(languages) == 1 else PYTHON.name
 
 
 async def _run_cells(

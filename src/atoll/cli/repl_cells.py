@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from atoll.cli.repl_julia import JuliaReader
+
 # What opens a part of a program, by what closes it.
 _PAIRS = {")": "(", "]": "[", "}": "{", "fi": "if", "done": "do", "esac": "case"}
 _BRACKETS = frozenset("()[]{}")
@@ -28,7 +30,9 @@ class CellReader(Protocol):
 
 def make_reader(language: str) -> CellReader:
     """Return who judges code of a language."""
-    return PythonReader() if language == "python" else PairReader(language)
+    if language == "python":
+        return PythonReader()
+    return JuliaReader() if language == "julia" else PairReader(language)
 
 
 class PairReader:

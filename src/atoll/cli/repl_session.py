@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from atoll.cli.repl_prompt import Prompt
 
 _WELCOME = "{} in a sandbox of its own: Ctrl-C interrupts, Ctrl-D leaves{}."
-_NAMES = {"deno": "Deno", "node": "Node", "r": "R"}
+_NAMES = {"deno": "Deno", "julia": "Julia", "node": "Node", "r": "R"}
 _FAREWELLS = frozenset({"exit", "exit()", "quit", "quit()", ".exit", "q()"})
 # How often one has to press Ctrl-C until a cell that does not heed it loses its session.
 _PATIENCE = 3

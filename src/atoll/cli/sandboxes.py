@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import anyio
@@ -22,11 +24,13 @@ from atoll.client.places import data_directory
 from atoll.engines import catalog
 from atoll.engines.contract import Engine, Feature, Sandbox
 from atoll.errors import Unsupported
+from atoll.model.guest import SYSTEM_PATH
 from atoll.model.ids import WorkspaceId
 from atoll.model.language import PYTHON, home_of
 from atoll.model.limits import LimitsInfo
 from atoll.model.network import NetworkMode
 from atoll.model.sandbox import SandboxRequest, SandboxSpec
+from atoll.model.template import BASE_TEMPLATE, DENO_TEMPLATE, JULIA_TEMPLATE
 
 if TYPE_CHECKING:
     from atoll.client._async.sandbox import AsyncSandbox
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CLEAN_UP_SECONDS = 10
+# Interpreters that are no packages of the system's, by their programs; their templates hold a copy.
+_LIVING_APART = {"deno": DENO_TEMPLATE, "julia": JULIA_TEMPLATE}
 # What only a control group holds for a whole sandbox; an rlimit holds each process by itself.
 _WHOLE = {"memory_bytes": "memory", "cpus": "cpus", "processes": "processes"}
 
@@ -67,20 +73,25 @@ def _stop_on_signals(scope: anyio.CancelScope, stopped_by: list[int]) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
-def make_local_engine(name: str) -> Engine:
+def make_local_engine(name: str, trees: catalog.Trees = MappingProxyType({})) -> Engine:
     """Return an engine for this command alone, as far as this user has one."""
     is_theirs = name in catalog.CONTAINER_ENGINES
     containers = container_settings(name) if is_theirs else None
-    return catalog.make_engine(name, data_dir=data_directory(), containers=containers)
+    return catalog.make_engine(name, data_dir=data_directory(), trees=trees, containers=containers)
 
 
 @asynccontextmanager
-async def open_sandbox(wish: Wish) -> AsyncIterator[Sandbox]:
-    """Make the sandbox that was wished for, filled with its files; destroy it at the end."""
+async def open_sandbox(wish: Wish, interpreter: str = "") -> AsyncIterator[Sandbox]:
+    """Make the sandbox that was wished for, with the interpreter and filled with its files; destroy it at the end."""
     name = wish.engine or catalog.engine_names()[0]
-    engine = make_local_engine(name)
+    template = _template_with(interpreter, name)
+    engine = make_local_engine(name, _trees(template))
     spec = SandboxSpec(
-        limits=wish.limits, env=wish.env, network=wish.network, container=wish.container
+        template=template,
+        limits=wish.limits,
+        env=wish.env,
+        network=wish.network,
+        container=wish.container,
     )
     spec, hold = _hold_workspace(spec, wish, engine)
     let_go = None if hold is None else hold.undo
@@ -102,6 +113,25 @@ async def open_sandbox(wish: Wish) -> AsyncIterator[Sandbox]:
             egress.close()
         if let_go is not None:
             let_go()
+
+
+def _template_with(interpreter: str, engine: str) -> str:
+    """Return the template that has an interpreter: that of the machine's programs, unless it lives apart from them."""
+    template = _LIVING_APART.get(interpreter)
+    if template is None or engine in catalog.CONTAINER_ENGINES:
+        return BASE_TEMPLATE
+    found = shutil.which(interpreter, path=SYSTEM_PATH)
+    is_inside = found is not None and os.path.realpath(found).startswith("/usr/")
+    return BASE_TEMPLATE if is_inside else template
+
+
+def _trees(template: str) -> catalog.Trees:
+    if template == BASE_TEMPLATE:
+        return {}
+    # Loaded when it is needed: most runs do without.
+    from atoll.node.templates import Templates
+
+    return Templates(data_directory(), report=notice)
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from atoll.model.template import BASE_TEMPLATE, NODE_TEMPLATE, R_TEMPLATE, Templ
 PYTHON = "/opt/python"
 HOME = "/home/sandbox"
 DENO = "/opt/deno"
+JULIA = "/opt/julia"
 PACKAGES = "/opt/template"
 BUILT_PACKAGES = "/opt/packages"
 PROGRAMS = "/opt/atoll/bin"
@@ -255,6 +256,17 @@ def deno_env() -> dict[str, str]:
     """Return the variables of such a template."""
     env = base_env()
     return {**env, "PATH": f"{DENO}/bin:{env['PATH']}", "DENO_NO_UPDATE_CHECK": "1"}
+
+
+def julia_entries(tree: TemplateTree) -> Iterator[Entry]:
+    """Yield what a template with Julia adds."""
+    yield Entry(Op.OVERLAY, JULIA, str(tree.path))
+
+
+def julia_env() -> dict[str, str]:
+    """Return the variables of such a template; packages go below the sandbox's home by themselves."""
+    env = base_env()
+    return {**env, "PATH": f"{JULIA}/bin:{env['PATH']}"}
 
 
 def check_node(path: str = SYSTEM_PATH) -> None:

@@ -16,7 +16,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Of the tree for kernels: what images have themselves, or kernels do without.
 _NOT_FOR_KERNELS = {"pip", "jedi", "parso", "psutil", "atoll_guest", "tests"}
 _COMPILED = (".pyc", ".so")
-_PATTERNS = ("*.py", "node/*.js", "deno/*.js", "r/*.R")
+_PATTERNS = ("*.py", "node/*.js", "deno/*.js", "r/*.R", "julia/*.jl")
 
 
 def guest_files() -> Sequence[Path]:

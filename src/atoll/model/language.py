@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from atoll.errors import InvalidRequest
 from atoll.model.guest import GUEST
-from atoll.model.template import DENO_TEMPLATE, NODE_TEMPLATE, PYTHON_TEMPLATE, R_TEMPLATE
+from atoll.model.template import (
+    DENO_TEMPLATE,
+    JULIA_TEMPLATE,
+    NODE_TEMPLATE,
+    PYTHON_TEMPLATE,
+    R_TEMPLATE,
+)
 
 _VERSION_END = re.compile(r"[\d.]+$")
 # Not by the module's name: the workspace, where a kernel begins, may hold others of that name. What kernels need beyond
@@ -28,8 +34,14 @@ _DENO_KERNEL = (
     "exec deno run --quiet --allow-all --no-lock --unstable-detect-cjs"
     f" {GUEST}/atoll_guest/deno/main.js 9<&0 </dev/null"
 )
+# Julia makes of its standard input a stream of its own.
+_JULIA_KERNEL = (
+    "exec julia --startup-file=no --history-file=no --color=no"
+    f" {GUEST}/atoll_guest/julia/main.jl 9<&0 </dev/null"
+)
 # Leaves nothing behind, and has every part of the kernel loaded and tried.
 _JAVASCRIPT_REHEARSAL = "await 0; for (const each of [1]) { console.log(each) } ({ each: [1] })"
+_JULIA_REHEARSAL = 'for each in 1:1 println(each) end; ("each", [1.5 2.5])'
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,8 @@ class Language:
     kernel: tuple[str, ...] = ()
     rehearsal: str = ""  # a cell that leaves nothing behind, for a kernel that is to be warm
     before_file: tuple[str, ...] = ()
+    # How many interrupts in a row have the interpreter end what never looks up for one.
+    interrupts: int = 1
 
     def run_file(self, path: str, arguments: Sequence[str]) -> Sequence[str]:
         """Return the command for a program in a file of the workspace."""
@@ -113,6 +127,17 @@ LANGUAGES = (
             f"--file={GUEST}/atoll_guest/r/kernel.R",
         ),
     ),
+    Language(
+        "julia",
+        "julia",
+        "-e",
+        (".jl",),
+        ("--",),
+        ("jl",),
+        ("sh", "-c", _JULIA_KERNEL),
+        _JULIA_REHEARSAL,
+        interrupts=5,
+    ),
     Language("perl", "perl", "-e", (".pl",), ("--",)),
     Language("ruby", "ruby", "-e", (".rb",), ("--",)),
 )
@@ -120,7 +145,12 @@ NAMES = tuple(language.name for language in LANGUAGES)
 PYTHON = LANGUAGES[0]
 
 # What cells are in that name no language, by the template of their sandbox; elsewhere it is Python.
-_BY_TEMPLATE = {NODE_TEMPLATE: "node", DENO_TEMPLATE: "deno", R_TEMPLATE: "r"}
+_BY_TEMPLATE = {
+    NODE_TEMPLATE: "node",
+    DENO_TEMPLATE: "deno",
+    R_TEMPLATE: "r",
+    JULIA_TEMPLATE: "julia",
+}
 
 
 def find_language(name: str) -> Language | None:

@@ -22,6 +22,7 @@ _KERNELS = {
     "node": ("javascript", "JavaScript"),
     "deno": ("deno", "Deno"),
     "r": ("ir", "R"),
+    "julia": ("julia", "Julia"),
     "bash": ("bash", "Bash"),
 }
 

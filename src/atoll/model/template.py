@@ -11,6 +11,7 @@ PYTHON_TEMPLATE = "python"
 NODE_TEMPLATE = "node"
 DENO_TEMPLATE = "deno"
 R_TEMPLATE = "r"
+JULIA_TEMPLATE = "julia"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from atoll.errors import Conflict, InvalidRequest, Unavailable
 from atoll.model.process import describe_end
 from atoll.node.call import Call
 from atoll.node.kernel_spool import MOST_SAID_BYTES, KernelSpool, SpooledRequest
-from atoll.node.needs import Answer, Asked, Interrupted, Killed, Needs, Ready
+from atoll.node.needs import Answer, Asked, Insisted, Interrupted, Killed, Needs, Ready
 from atoll_guest.frames import FrameDecoder, FrameError
 from atoll_guest.looking import Looking
 from atoll_guest.messages import (
@@ -40,6 +40,10 @@ _HELLO_SECONDS = 30.0
 # How long an interrupted cell may take to notice. Then it is interrupted again, as the first may have come before the
 # kernel had begun with it; and then its kernel is killed.
 _INTERRUPT_SECONDS = (0.3, 1.0)
+# How long one may take that is ended by force before: not sooner, as an interpreter that is only slow does not survive that.
+_INSIST_SECONDS = 1.0
+# As many as come before any force.
+_PLAIN_INTERRUPTS = 2
 # How long to wait for room on a full disk, before looking again.
 _FULL_SECONDS = 0.25
 _LONGEST_WORDS = 200
@@ -54,8 +58,11 @@ _OUT_OF_PLACE = {"end": frozenset({"hello", "reply"}), "reply": frozenset({"hell
 class Conversation:
     """All that is said with one kernel; one request at a time."""
 
-    def __init__(self, process: KernelProcess, spool: KernelSpool | None = None) -> None:
+    def __init__(
+        self, process: KernelProcess, spool: KernelSpool | None = None, *, insists: bool = False
+    ) -> None:
         self._process = process
+        self._patience = (_INSIST_SECONDS,) if insists else ()
         self._spool = spool
         self._hear = process.channel.recv if spool is None else spool.receive
         self._read_output = process.take_output if spool is None else spool.take_output
@@ -161,8 +168,8 @@ class Conversation:
         if not call.was_asked or not self._goes_on(call):
             return
         begun = time.monotonic()
-        for patience in _INTERRUPT_SECONDS:
-            yield Interrupted()
+        for turn, patience in enumerate((*_INTERRUPT_SECONDS, *self._patience)):
+            yield Insisted() if turn >= _PLAIN_INTERRUPTS else Interrupted()
             yield from self._listen(call, begun + patience)
             if not self._goes_on(call):
                 return

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from atoll.node.needs import Answer, Asked, Interrupted, Killed, Need, Needs, Ready
+from atoll.node.needs import Answer, Asked, Insisted, Interrupted, Killed, Need, Needs, Ready
 from atoll_guest.looking import look_for
 
 # A Ctrl-C that comes just before a wait does not end it; Python notices it after this long. The conversation asks again.
@@ -27,9 +27,13 @@ class Control:
     """What only the node can do with a kernel, in its own event loop."""
 
     def __init__(
-        self, interrupt: Callable[[], Awaitable[None]], kill: Callable[[], Awaitable[None]]
+        self,
+        interrupt: Callable[[], Awaitable[None]],
+        insist: Callable[[], Awaitable[None]],
+        kill: Callable[[], Awaitable[None]],
     ) -> None:
         self.interrupt = interrupt
+        self.insist = insist
         self.kill = kill
 
 
@@ -66,6 +70,8 @@ async def drive(
                 await _wait(seen_to)
             case Interrupted():
                 await control.interrupt()
+            case Insisted():
+                await control.insist()
             case Killed():
                 await control.kill()
             case Answer() if prompter is not None:
@@ -94,6 +100,8 @@ def drive_here(
                 _wait_here(need)
             case Interrupted():
                 at_home(control.interrupt)
+            case Insisted():
+                at_home(control.insist)
             case Killed():
                 at_home(control.kill)
             case Answer() if prompter is not None:

@@ -25,6 +25,8 @@ from atoll.node.shell_ends import explain_shell_error
 from atoll.node.turns import Turns
 
 _NOT_FOUND = 127
+# Two that come at once are one.
+_BETWEEN_INTERRUPTS_SECONDS = 0.02
 _SHELL = "bash"
 
 
@@ -43,9 +45,10 @@ class Kernel:
         self.process = process
         self.turns = Turns()
         self.executing = ""  # the execution whose cell runs, if it is one's
-        self.control = Control(self.interrupt, process.kill)
+        self.control = Control(self.interrupt, self.insist, process.kill)
         self._spool = spool
-        self._conversation = Conversation(process, spool)
+        insists = find_kernel_language(language).interrupts > 1
+        self._conversation = Conversation(process, spool, insists=insists)
 
     @classmethod
     async def open(
@@ -144,6 +147,12 @@ class Kernel:
         """Interrupt the cell that runs, as Ctrl-C would; nothing happens if none does."""
         if self.turns.is_taken:
             await self.process.signal(signal.SIGINT)
+
+    async def insist(self) -> None:
+        """Interrupt a cell that did not heed that, as often as makes its interpreter end what never looks up."""
+        for _ in range(find_kernel_language(self.language).interrupts):
+            await self.interrupt()
+            await anyio.sleep(_BETWEEN_INTERRUPTS_SECONDS)
 
     async def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Ask the kernel something other than to run a cell: `ping`, `complete` or `inspect`."""

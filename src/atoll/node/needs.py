@@ -29,6 +29,11 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class Insisted:
+    """The cell has to be interrupted once more: it did not heed that."""
+
+
+@dataclass(frozen=True, slots=True)
 class Killed:
     """The kernel has to be killed."""
 
@@ -41,5 +46,5 @@ class Answer:
     password: bool
 
 
-Need = Ready | Asked | Interrupted | Killed | Answer
+Need = Ready | Asked | Interrupted | Insisted | Killed | Answer
 Needs = Generator[Need, str | None, None]

@@ -27,12 +27,14 @@ from atoll.model.sandbox import LOCAL_OWNER
 from atoll.model.template import (
     BASE_TEMPLATE,
     DENO_TEMPLATE,
+    JULIA_TEMPLATE,
     NODE_TEMPLATE,
     PYTHON_TEMPLATE,
     R_TEMPLATE,
     TemplateInfo,
     TemplateTree,
 )
+from atoll.node.julia_home import copy_home, find_home
 
 # Where trees are seen inside; compiled files hold no other paths.
 INNER_PATH = "/opt/template"
@@ -47,7 +49,16 @@ _WELCOME_DISTRIBUTIONS = ("pip",)
 _FORMAT, _BUILT_FORMAT = 1, 2
 _MANIFEST = "manifest.json"
 _MAKING = ".making-"
-_OWN_TEMPLATES = (BASE_TEMPLATE, PYTHON_TEMPLATE, NODE_TEMPLATE, DENO_TEMPLATE, R_TEMPLATE)
+_OWN_TEMPLATES = (
+    BASE_TEMPLATE,
+    PYTHON_TEMPLATE,
+    NODE_TEMPLATE,
+    DENO_TEMPLATE,
+    R_TEMPLATE,
+    JULIA_TEMPLATE,
+)
+# Those of them that are more than this machine's programs.
+_WITH_TREES = (PYTHON_TEMPLATE, DENO_TEMPLATE, JULIA_TEMPLATE)
 _BUILT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _PIN = "@sha256:"
 # Where the tree of an image lies below its folder.
@@ -76,17 +87,19 @@ class Templates(Mapping[str, Callable[[], TemplateTree]]):
             return self.python
         if name == DENO_TEMPLATE:
             return self.deno
+        if name == JULIA_TEMPLATE:
+            return self.julia
         try:
             return partial(self._tree, self.find(name))
         except NotFound as error:
             raise KeyError(name) from error
 
     def __iter__(self) -> Iterator[str]:
-        yield from (PYTHON_TEMPLATE, DENO_TEMPLATE)
+        yield from _WITH_TREES
         yield from (info.name for info in self.list())
 
     def __len__(self) -> int:
-        return 2 + len(self.list())
+        return len(_WITH_TREES) + len(self.list())
 
     def __bool__(self) -> bool:
         # Some come with Atoll, however many were built; to count those takes a while.
@@ -130,7 +143,7 @@ class Templates(Mapping[str, Callable[[], TemplateTree]]):
 
     def version(self, name: str) -> str:
         """Return a digest of what goes by a name now; nothing for one whose files are the machine's own."""
-        if name not in (PYTHON_TEMPLATE, DENO_TEMPLATE):
+        if name not in _WITH_TREES:
             try:
                 info = self.find(name)
             except NotFound:
@@ -327,20 +340,30 @@ class Templates(Mapping[str, Callable[[], TemplateTree]]):
         if not folder.is_dir():
             with self._locked():
                 if not folder.is_dir():
-                    self._copy_program(program, folder)
+                    self._copy(DENO_TEMPLATE, program, folder, _copy_program)
         return TemplateTree(DENO_TEMPLATE, folder.name, folder, ())
 
-    def _copy_program(self, program: Path, folder: Path) -> None:
-        self._report(f"making template {DENO_TEMPLATE!r} from {program}, once")
+    def julia(self, path: str | None = None) -> TemplateTree:
+        """Return the tree that holds this machine's Julia, copied on first use; raise `Unsupported` if there is none."""
+        home = find_home(path)
+        folder = self._folder / home.digest
+        if not folder.is_dir():
+            with self._locked():
+                if not folder.is_dir():
+                    self._copy(JULIA_TEMPLATE, home.path, folder, copy_home)
+        return TemplateTree(JULIA_TEMPLATE, folder.name, folder, ())
+
+    def _copy(
+        self, name: str, source: Path, folder: Path, copy: Callable[[Path, Path], None]
+    ) -> None:
+        self._report(f"making template {name!r} from {source}, once")
         try:
             with self._making() as scratch:
-                (scratch / "bin").mkdir(0o755)
-                shutil.copyfile(program, scratch / "bin" / program.name)
-                (scratch / "bin" / program.name).chmod(0o755)
+                copy(source, scratch)
                 scratch.chmod(0o755)
                 os.rename(scratch, folder)
         except OSError as error:
-            raise Unavailable(f"template {DENO_TEMPLATE!r} cannot be made: {error}") from error
+            raise Unavailable(f"template {name!r} cannot be made: {error}") from error
 
     def _make(self, tree: TemplateTree, distributions: Sequence[metadata.Distribution]) -> None:
         self._report(f"making template {tree.name!r} from {len(distributions)} packages, once")
@@ -427,6 +450,12 @@ def _find_deno(path: str | None) -> Path:
             template=DENO_TEMPLATE,
         )
     return program
+
+
+def _copy_program(program: Path, folder: Path) -> None:
+    (folder / "bin").mkdir(0o755)
+    shutil.copyfile(program, folder / "bin" / program.name)
+    (folder / "bin" / program.name).chmod(0o755)
 
 
 def _behind_script(program: Path) -> Path | None:

@@ -54,7 +54,9 @@ async def run_elsewhere(
     call = Call(listener)
     needs = kernel.begin(call, code, timeout)
     control = Control(
-        lambda: at_home(kernel.control.interrupt), lambda: at_home(kernel.control.kill)
+        lambda: at_home(kernel.control.interrupt),
+        lambda: at_home(kernel.control.insist),
+        lambda: at_home(kernel.control.kill),
     )
     async with kernel.turns:
         with kernel.process.hold():

@@ -16,6 +16,7 @@ from atoll.engines.gvisor.bundle import STEWARD_PATH, Bind
 from atoll.engines.roots import Entry, Op
 from atoll.model.template import (
     DENO_TEMPLATE,
+    JULIA_TEMPLATE,
     NODE_TEMPLATE,
     R_TEMPLATE,
     TemplateTree,
@@ -66,6 +67,8 @@ def find_template(
     base = (*_without_devices(roots.base_entries()), *own)
     if name == DENO_TEMPLATE and name in trees:
         return Template((*base, *roots.deno_entries(trees[name]())), roots.deno_env())
+    if name == JULIA_TEMPLATE and name in trees:
+        return Template((*base, *roots.julia_entries(trees[name]())), roots.julia_env())
     if name in trees:
         tree = trees[name]()
         if tree.root is not None:

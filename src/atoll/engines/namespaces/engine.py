@@ -58,6 +58,7 @@ from atoll.model.limits import EnforcedBy, LimitsInfo, ResolvedLimits
 from atoll.model.sandbox import SandboxSpec
 from atoll.model.template import (
     DENO_TEMPLATE,
+    JULIA_TEMPLATE,
     NODE_TEMPLATE,
     R_TEMPLATE,
     TemplateTree,
@@ -281,6 +282,8 @@ class NamespaceEngine:
         binaries = self._settings.binaries
         if name == DENO_TEMPLATE and name in self._settings.trees:
             return mounts.deno_template(binaries / "init", self._settings.trees[name]())
+        if name == JULIA_TEMPLATE and name in self._settings.trees:
+            return mounts.julia_template(binaries / "init", self._settings.trees[name]())
         if name in self._settings.trees:
             tree = self._settings.trees[name]()
             if tree.root is not None:

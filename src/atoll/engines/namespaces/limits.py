@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from atoll.errors import Unsupported
 from atoll.model.limits import EnforcedBy, Limits, ResolvedLimits
-from atoll.model.template import DENO_TEMPLATE
+from atoll.model.template import DENO_TEMPLATE, JULIA_TEMPLATE
 
 _BY_CGROUP: Mapping[str, EnforcedBy] = {
     "memory_bytes": "cgroup",
@@ -27,8 +27,9 @@ _ALWAYS: Mapping[str, EnforcedBy] = {
     "open_files": "rlimit",
     "file_bytes": "rlimit",
 }
-# Deno claims half a gigabyte for the code of each of its threads and uses a few pages of it.
-_RESERVED: Mapping[str, int] = {DENO_TEMPLATE: 2 << 30}
+# Deno claims half a gigabyte for the code of each of its threads and uses a few pages of it. Julia has all of its own code
+# mapped so that it could be written to, and room for the threads of its linear algebra.
+_RESERVED: Mapping[str, int] = {DENO_TEMPLATE: 2 << 30, JULIA_TEMPLATE: 1 << 30}
 
 
 def enforcement(

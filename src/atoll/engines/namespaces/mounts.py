@@ -17,6 +17,7 @@ from atoll.model.guest import GUEST, GUEST_SOURCE, SYSTEM_PATH
 from atoll.model.template import (
     BASE_TEMPLATE,
     DENO_TEMPLATE,
+    JULIA_TEMPLATE,
     NODE_TEMPLATE,
     PYTHON_TEMPLATE,
     R_TEMPLATE,
@@ -110,6 +111,12 @@ def deno_template(init: Path, tree: TemplateTree) -> Template:
     """Return the base with the Deno that a tree holds. Deno cannot be forked: it has no zygote."""
     plan = (*base_template(init).plan, *_planned(roots.deno_entries(tree)))
     return Template(DENO_TEMPLATE, plan, roots.deno_env())
+
+
+def julia_template(init: Path, tree: TemplateTree) -> Template:
+    """Return the base with the Julia that a tree holds. Julia has threads and cannot be forked: it has no zygote."""
+    plan = (*base_template(init).plan, *_planned(roots.julia_entries(tree)))
+    return Template(JULIA_TEMPLATE, plan, roots.julia_env())
 
 
 def r_template(binaries: Path, homes: Sequence[Path] = roots.R_HOMES) -> Template:
