@@ -70,7 +70,7 @@ _ANYBODYS = tuple(
     for name in ("atoll_guest", "cli", "client/_sync", "egress", "kernels", "model", "server")
 )
 _OWN = ("root_only", "every_user", "cgroups")
-_ATTACKS = Path(__file__).parent / "security"
+_BY_FOLDER = {"security": "attack", "deploy": "deployed"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -80,8 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_own = any(item.get_closest_marker(name) for name in _OWN)
         if not is_own and not {*item.path.parents}.isdisjoint(_ANYBODYS):
             item.add_marker(pytest.mark.any_user)
-        if _ATTACKS in item.path.parents:
-            item.add_marker(pytest.mark.attack)
+        for folder, mark in _BY_FOLDER.items():
+            if Path(__file__).parent / folder in item.path.parents:
+                item.add_marker(mark)
     leave_out_cgroups(config, items)
     if not config.option.long:
         for item in items:

@@ -339,9 +339,10 @@ class PodmanDaemon(ContainerDaemon):
 
     def _configure(self) -> tuple[list[str], dict[str, str]]:
         place = self.place
-        for name in ("run", "tmp"):
-            # As after a start of the machine: what a killed run had running is not.
+        for name in ("run", "tmp", "copies"):
+            # As after a start of the machine: what a killed run had running, or had come in half, is not.
             must_run(["rm", "-rf", "--", str(place / name)])
+        (place / "copies").mkdir()
         driver = "overlay" if can_overlay(place) else "vfs"
         settings = {
             "containers.conf": _containers_conf(place, _installed_runtimes()),
@@ -379,6 +380,7 @@ def _containers_conf(place: Path, runtimes: Mapping[str, str]) -> str:
             "runtime = 'runc'",
             f"static_dir = '{place}/static'",
             f"tmp_dir = '{place}/tmp'",
+            f"image_copy_tmp_dir = '{place}/copies'",
             f"volume_path = '{place}/volumes'",
             "[engine.runtimes]",
             *lines,

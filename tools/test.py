@@ -72,8 +72,8 @@ def checks_beside() -> Iterator[subprocess.Popen[str]]:
 SELECTIONS = {
     "root": "not any_user and not attack and not containers",
     "root, attacking": "not any_user and attack and not containers",
-    "root, in containers": "containers and not contract",
-    "root, by the contract": "containers and contract",
+    "root, in containers": "containers and not contract and not deployed",
+    "root, by the contract and deployed": "containers and (contract or deployed)",
     "an ordinary user": "not root_only and not any_user",
     "any user": "any_user",
 }
