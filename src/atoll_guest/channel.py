@@ -17,7 +17,7 @@ from time import perf_counter as _now
 from typing import Any, Callable
 
 from atoll_guest.frames import MAX_FRAME_BYTES, FrameDecoder
-from atoll_guest.looking import Looking, look_for
+from atoll_guest.looking import LOOKING_SECONDS, Looking, look_for
 from atoll_guest.messages import TO_KERNEL, VERSIONS, Message, decode_message, encode_message
 from atoll_guest.own_builtins import use_own_builtins
 
@@ -29,6 +29,8 @@ _SIGNALS = (SIGALRM, SIGCHLD, SIGHUP, SIGPROF, SIGTERM, SIGUSR1, SIGUSR2, SIGVTA
 _MOST_KEPT_BYTES = 32 << 20
 # Most messages are short, and memory that was not written to is not copied.
 _SHORT, _LONG = 4096, 1 << 20
+# How long to look for the next request: until the one before has gone through a server, and its caller has asked again.
+_LOOKING_SECONDS = 3 * LOOKING_SECONDS
 # Room for the rest of a message around its longest part.
 _MOST_TEXT = (MAX_FRAME_BYTES - 65536) // 8
 _MOST_FORMS = MAX_FRAME_BYTES - 65536
@@ -181,7 +183,7 @@ class Channel:
     def _is_there_soon(self) -> bool:
         """Look for something to read for a moment."""
         try:
-            return look_for(self.descriptor)
+            return look_for(self.descriptor, _LOOKING_SECONDS) > 0
         except Exception:  # noqa: BLE001 - raised by a function that a cell installed for a signal
             return True
 

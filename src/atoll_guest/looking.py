@@ -23,15 +23,19 @@ LOOKING_SECONDS = 0.0003 if len(_processors(0)) > 1 else 0.0
 _MOST_IN_A_ROW = 32
 
 
-def look_for(descriptor: int, seconds: float = LOOKING_SECONDS) -> bool:
-    """Look again and again, at most so long, for something to read; return whether there is."""
+def look_for(descriptor: int, seconds: float = LOOKING_SECONDS) -> int:
+    """Look again and again, at most so long, for something to read; return at which look it was there, 0 if at none."""
     poll = _poll()
     poll.register(descriptor, _POLLIN)
     end = _now() + seconds
-    while not (came := poll.poll(0)) and _now() < end:
+    looks = 1
+    while not poll.poll(0):
+        if _now() > end:
+            return 0
         # Whoever is looked for may be waiting for this very processor.
         _sched_yield()
-    return bool(came)
+        looks += 1
+    return looks
 
 
 class Looking:

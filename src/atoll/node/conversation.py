@@ -20,6 +20,7 @@ from atoll.engines.contract import KernelProcess
 from atoll.errors import Conflict, InvalidRequest, Unavailable
 from atoll.model.process import describe_end
 from atoll.node.call import Call
+from atoll.node.elbow_room import ElbowRoom
 from atoll.node.kernel_spool import MOST_SAID_BYTES, KernelSpool, SpooledRequest
 from atoll.node.needs import Answer, Asked, Insisted, Interrupted, Killed, Needs, Ready
 from atoll_guest.frames import FrameDecoder, FrameError
@@ -75,6 +76,7 @@ class Conversation:
         self._asked = 0.0
         self._answered = 0.0
         self._looking = Looking()
+        self._room = ElbowRoom()
 
     @property
     def is_over(self) -> bool:
@@ -193,7 +195,7 @@ class Conversation:
         self._asked = time.monotonic()
         is_brisk = self._looking.begin(self._asked - self._answered)
         soon = self._process.channel.fileno() if is_brisk else None
-        yield Asked(soon)
+        yield Asked(soon, self._room)
 
     def _listen(self, call: Call, deadline: float | None) -> Needs:
         """Take in what the kernel says and prints until the call has ended, the kernel has, or time is up."""

@@ -41,8 +41,9 @@ def drive_now(needs: Needs, *, may_look: bool) -> Need | None:
     """Let a conversation go on as far as it needs nobody to wait but for a moment; return what it needs then, None at its end."""
     need = next(needs, None)
     if isinstance(need, Asked):
-        if may_look:
-            _look(need.soon)
+        if may_look and need.soon is not None:
+            # Without elbow room: whoever asked is a program of its own, and waits on the other processor.
+            look_for(need.soon)
         need = next(needs, None)
     return need
 
@@ -65,7 +66,7 @@ async def drive(
         match seen_to:
             case Asked():
                 await anyio.lowlevel.checkpoint()
-                _look(seen_to.soon)
+                _look(seen_to)
             case Ready():
                 await _wait(seen_to)
             case Interrupted():
@@ -95,7 +96,7 @@ def drive_here(
         answer = None
         match need:
             case Asked():
-                _look(need.soon)
+                _look(need)
             case Ready():
                 _wait_here(need)
             case Interrupted():
@@ -119,10 +120,12 @@ async def _wait(need: Ready) -> None:
             await wait(need.descriptor)
 
 
-def _look(descriptor: int | None) -> None:
+def _look(need: Asked) -> None:
     """Look for something to read for a moment, if anything is likely to come."""
-    if descriptor is not None:
-        look_for(descriptor)
+    if need.soon is not None:
+        begun = time.perf_counter()
+        looks = look_for(need.soon)
+        need.room.note(looks, time.perf_counter() - begun)
 
 
 def _wait_here(need: Ready) -> None:

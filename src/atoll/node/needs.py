@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from atoll.node.elbow_room import ElbowRoom
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
@@ -21,6 +23,7 @@ class Asked:
 
     # Where the answer may come in less time than it takes to fall asleep and to wake up; if not, never mind.
     soon: int | None
+    room: ElbowRoom  # for whoever looks there
 
 
 @dataclass(frozen=True, slots=True)
