@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from atoll.engines.catalog import make_engine
@@ -54,6 +56,47 @@ async def test_the_last_expression_is_the_result_and_state_is_kept(kernel: Kerne
     assert (await kernel.run("_ + 1")).text == "43"
     counts = [(await kernel.run("x")).execution_count for _ in range(2)]
     assert counts == [4, 5]
+
+
+# A session that speaks for its kernel, and faster than anybody can listen.
+_FLOOD = """
+import os
+from atoll_guest.channel import Channel
+from atoll_guest.messages import encode_message
+channels, send = [], Channel.send
+Channel.send = lambda self, *rest: channels.append(self) or send(self, *rest)
+display(0)
+Channel.send = send
+channel, first = channels[0], channels[0]._seq + 1
+forged = {"type": "result", "id": channel.request, "data": {"text/plain": "0" * SIZE}, "metadata": {}}
+frames = memoryview(b"".join(encode_message({**forged, "seq": first + n}) for n in range(COUNT)))
+os.set_blocking(channel.descriptor, True)
+while frames:
+    frames = frames[os.write(channel.descriptor, frames) :]
+channel._seq += COUNT
+"""
+
+
+@pytest.mark.parametrize(("count", "size", "most"), [(20_000, 1, 100), (50, 1_000_000, 1)])
+async def test_a_session_that_never_stops_talking_leaves_others_their_turns(
+    kernel: Kernel, count: int, size: int, most: int
+) -> None:
+    turns, said_in = 0, Counter[int]()
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(take_turns)
+        code = f"COUNT, SIZE = {count}, {size}{_FLOOD}"
+        cell = await kernel.run(code, listener=lambda _event: said_in.update([turns]))
+        tasks.cancel_scope.cancel()
+    assert cell.ok
+    assert said_in.total() >= count
+    assert max(said_in.values()) <= most
 
 
 async def test_output_is_captured_and_streamed(kernel: Kernel) -> None:

@@ -48,6 +48,9 @@ _PLAIN_INTERRUPTS = 2
 # How long to wait for room on a full disk, before looking again.
 _FULL_SECONDS = 0.25
 _LONGEST_WORDS = 200
+# What may be taken of one kernel's words before others get their turn: it may say them faster than they are read. A message
+# takes as long as so many bytes, whatever it holds.
+_BYTES_AT_ONCE, _MESSAGE_BYTES = 64 << 10, 1 << 10
 # How long a kernel whose channel has ended may take to end itself.
 _END_SECONDS = 1.0
 # How long a cell is listened to whose time was up while no node was there: it may have ended long before.
@@ -199,9 +202,14 @@ class Conversation:
 
     def _listen(self, call: Call, deadline: float | None) -> Needs:
         """Take in what the kernel says and prints until the call has ended, the kernel has, or time is up."""
+        taken = 0
         while True:
             while self._received:
                 message, size = self._received.popleft()
+                taken += _MESSAGE_BYTES + size
+                if taken > _BYTES_AT_ONCE:
+                    taken = 0
+                    yield Asked(None, self._room)
                 # All that was printed before a message was sent is there by now.
                 self._take_output(call)
                 if not self._is_in_order(message, call):
