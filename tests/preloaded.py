@@ -77,15 +77,28 @@ class Started:
 
 def start(words: Sequence[str], env: Mapping[str, str], stdout: int, stderr: int) -> Started:
     """Start `atoll` with these words and nothing to read."""
-    starter, _process = _starter()
+    starter, process = _starter()
     # What the loader or the interpreter has to read takes a new program.
     is_anew = any(
         name.startswith(("LD_", "PYTHON")) and env[name] != os.environ.get(name) for name in env
     )
     request = json.dumps({"words": words, "env": dict(env), "is_anew": is_anew}).encode()
     with open(os.devnull, "rb") as nothing:
-        socket.send_fds(starter, [request], [nothing.fileno(), stdout, stderr])
+        streams = [nothing.fileno(), stdout, stderr]
+        try:
+            return _ask(starter, request, streams)
+        except ConnectionError:
+            # Whatever ended it is no fault of what is tested now, but should be known.
+            sys.stderr.write(f"the process that had loaded everything ended: {process.wait()}\n")
+            _starter.cache_clear()
+            return _ask(_starter()[0], request, streams)
+
+
+def _ask(starter: socket.socket, request: bytes, streams: Sequence[int]) -> Started:
+    socket.send_fds(starter, [request], streams)
     answer, fds, _flags, _address = socket.recv_fds(starter, _MESSAGE_BYTES, 2)
+    if not answer:
+        raise ConnectionResetError("it ended before it answered")
     return Started(int(answer), *fds)
 
 
