@@ -20,8 +20,11 @@ from atoll.model.kernel import CellStatus, Event
 from atoll.model.limits import Limits
 from atoll.model.process import Output
 from atoll.model.sandbox import SandboxSpec
+from atoll.node.call import Call
 from atoll.node.commands import Commands
+from atoll.node.drivers import drive
 from atoll.node.kernels import Kernel
+from atoll.node.needs import Asked, Ready
 from atoll.node.templates import Templates
 
 
@@ -97,6 +100,21 @@ async def test_a_session_that_never_stops_talking_leaves_others_their_turns(
     assert cell.ok
     assert said_in.total() >= count
     assert max(said_in.values()) <= most
+
+
+async def test_a_cell_that_is_given_up_at_a_turn_of_others_costs_no_session(kernel: Kernel) -> None:
+    await kernel.run("x = 1")
+    call, turns = Call(), 0
+    async with kernel.turns:
+        for need in kernel.begin(call, "for n in range(100_000): display(n)", None):
+            if isinstance(need, Ready):
+                await anyio.wait_readable(need.descriptor)
+            turns += isinstance(need, Asked)
+            if turns == 3:
+                break
+        await drive(kernel.give_up(call), kernel.control)
+    assert turns == 3
+    assert (await kernel.run("x")).text == "1"
 
 
 async def test_output_is_captured_and_streamed(kernel: Kernel) -> None:

@@ -205,11 +205,12 @@ class Conversation:
         taken = 0
         while True:
             while self._received:
-                message, size = self._received.popleft()
-                taken += _MESSAGE_BYTES + size
                 if taken > _BYTES_AT_ONCE:
                     taken = 0
+                    # Before the next is taken: whoever gives the cell up now listens on from there.
                     yield Asked(None, self._room)
+                message, size = self._received.popleft()
+                taken += _MESSAGE_BYTES + size
                 # All that was printed before a message was sent is there by now.
                 self._take_output(call)
                 if not self._is_in_order(message, call):
